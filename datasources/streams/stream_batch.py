@@ -83,7 +83,10 @@ class StreamBatch:
         whole = {
             run for stretch in wanted if stretch.channel is None for run in changes[stretch].runs
         }
-        cuts = {run: self._ranges(run.size_bytes) for run in whole}
+        most, count = self.history.max_parallelism, self.options.num_partitions
+        cuts = {
+            run: key_group_ranges(most, count or partition_count(run.size_bytes)) for run in whole
+        }
         # Changes from the beginning contain a whole state, and a rescale moves the rows of a state.
         partitions = {
             run: self.history.at(run.end).partitions for run in whole if run.start is None
@@ -216,11 +219,6 @@ class StreamBatch:
             return self._operator().checkpoint_at(version)
         except VersionNotRetainedError:
             return None
-
-    def _ranges(self, size_bytes: int) -> list[KeyGroupRange]:
-        """The key groups of each partition, for a read of `size_bytes` bytes."""
-        count = self.options.num_partitions or partition_count(size_bytes)
-        return key_group_ranges(self.history.max_parallelism, count)
 
 
 def _tell_other_state(url: str, planned: int, version: int) -> None:

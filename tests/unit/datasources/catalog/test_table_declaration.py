@@ -42,7 +42,9 @@ class TestNew:
 
     @pytest.mark.parametrize("where", [{}, {"path": "/tmp/no/such/table"}])
     def test_keys_may_be_missing_only_where_a_write_names_them(self, where: dict[str, str]) -> None:
-        with pytest.raises(ConfigurationError, match="option keys is not set"):
+        with pytest.raises(
+            ConfigurationError, match=r'/.* yet, and option keys is .*\("keys", "id"\)'
+        ):
             declared(**where)
         assert declared(may_lack_keys=True, **where) == COLUMNS
 
