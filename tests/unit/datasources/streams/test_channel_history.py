@@ -67,19 +67,6 @@ class TestVersions:
         assert sorted(rows_of(reader.read(2))) == [(4, 3), (5, 3), (7, 1)]
         assert sorted(rows_of(reader.read(1, OWN))) == [(4, 2), (7, 1)]
 
-    def test_changes_lead_from_a_whole_version_to_the_channel(
-        self, objects: DictObjectStore, operator: KeyedOperator
-    ) -> None:
-        reader = StateReader(history_of_subtask_1(objects, 2, after=1))
-        changed = reader.changes(1, 2, OWN).drop_columns(["_commit_timestamp"])
-        assert rows_of(changed) == [
-            (4, 2, "update_preimage", 2),
-            (4, 3, "update_postimage", 2),
-            (5, 3, "insert", 2),
-        ]
-        first = reader.changes(None, 2, OWN)["_commit_version"].to_pylist()
-        assert first == [0, 0, 1, 1, 2, 2, 2]
-
     def test_changes_lead_from_one_epoch_of_the_channel_to_the_next(
         self, objects: DictObjectStore, operator: KeyedOperator
     ) -> None:
