@@ -112,7 +112,7 @@ bench: $(VENV)/installed-dev
 	@for benchmark in $(sort $(wildcard tests/benchmarks/*.py)); do $(BIN)/python $$benchmark || exit 1; done
 
 notebooks: $(VENV)/installed-dev
-	$(BIN)/python -m tests.notebooks.executed_notebook
+	$(BIN)/python -m tests.notebooks.test_notebooks
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info

@@ -118,7 +118,7 @@ def _add_adopt(commands: Commands) -> None:
         "into the checkpoint (default: it stays where it is)",
     )
     add_stopped_query_options(adopt)
-    adopt.set_defaults(run="adoption_run:adopt_and_print")
+    adopt.set_defaults(run="stopped_query_run:adopt_and_print")
 
 
 def _add_rescale(commands: Commands) -> None:
@@ -136,7 +136,7 @@ def _add_rescale(commands: Commands) -> None:
         help="the number of shuffle partitions to go on with; not with --revert",
     )
     add_stopped_query_options(rescale)
-    rescale.set_defaults(run="rescale_run:rescale_and_print")
+    rescale.set_defaults(run="stopped_query_run:rescale_and_print")
 
 
 def _add_attach(commands: Commands) -> None:

@@ -1,5 +1,5 @@
-"""Runs a command that works on a query's checkpoint, and prints its report. `run_change` runs a
-command that changes the checkpoint."""
+"""Runs `cowstate adopt` and `cowstate rescale`, which change the checkpoint of a stopped query.
+`run_and_print` runs any command that works on a query's checkpoint, and prints its report."""
 
 from __future__ import annotations
 
@@ -15,11 +15,23 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from cowstate.command_session import command_session
-from spark_state.errors import CowstateError
+from spark_state.errors import ConfigurationError, CowstateError
+from spark_state.spark.adoption.adoption import AdoptionError, AdoptionTarget, ProviderAdoption
+from spark_state.spark.adoption.operator_adoption import OperatorAdoption, holds_operator
+from spark_state.spark.adoption.operator_adoption_plan import holds_transform_with_state
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import read_checkpoint
+from spark_state.spark.rescaling.rescale import Rescale, RescaleError
 from spark_state.spark.stopped_query import change_report
-from spark_state.spark.stopped_query.checkpoint_change import Change, Progress, apply, revert
+from spark_state.spark.stopped_query.change_folder import last_change
+from spark_state.spark.stopped_query.change_record import ADOPTION
+from spark_state.spark.stopped_query.checkpoint_change import (
+    Change,
+    Progress,
+    apply,
+    end_last,
+    revert,
+)
 
 _TENTHS = 10
 TargetT = TypeVar("TargetT")
@@ -27,6 +39,48 @@ PlanT = TypeVar("PlanT")
 
 # A report as text, and as JSON.
 Report = tuple[str, dict[str, object]]
+
+
+def adopt_and_print(arguments: Namespace) -> None:
+    """Run `cowstate adopt`. Raises ConfigurationError and UnsupportedOperationError if the command
+    refuses, and AdoptionError."""
+    run_and_print(arguments, _adopt, AdoptionError)
+
+
+def _adopt(spark: SparkSession, arguments: Namespace) -> Report:
+    files = CheckpointFiles(spark, arguments.checkpoint)
+    if arguments.revert:
+        if holds_operator(last_change(files, ADOPTION).begun()):
+            return _revert(OperatorAdoption(spark), files, arguments)
+        return _revert(ProviderAdoption(), files, arguments)
+    if arguments.apply:
+        end_last(files)
+    target = AdoptionTarget(arguments.to, arguments.store)
+    if holds_transform_with_state(read_checkpoint(files)):
+        progress = _shown_progress("converting", "converted", "task")
+        return _change(OperatorAdoption(spark), files, target, arguments, progress)
+    progress = _shown_progress("converting", "converted", "store")
+    return _change(ProviderAdoption(), files, target, arguments, progress)
+
+
+def rescale_and_print(arguments: Namespace) -> None:
+    """Run `cowstate rescale`. Raises ConfigurationError and UnsupportedOperationError if the
+    command refuses, and RescaleError."""
+    if arguments.revert == (arguments.partitions is not None):
+        raise ConfigurationError(
+            "--revert goes back to the former number of partitions: leave --partitions out"
+            if arguments.revert
+            else "--partitions is missing: say how many partitions the query is to have"
+        )
+    run_and_print(arguments, _rescale, RescaleError)
+
+
+def _rescale(spark: SparkSession, arguments: Namespace) -> Report:
+    files = CheckpointFiles(spark, arguments.checkpoint)
+    if arguments.revert:
+        return _revert(Rescale(), files, arguments)
+    progress = _shown_progress("dealing out", "did", "task")
+    return _change(Rescale(), files, arguments.partitions, arguments, progress)
 
 
 def run_and_print(
@@ -49,7 +103,7 @@ def run_and_print(
     print(json.dumps(content) if arguments.json else text)
 
 
-def run_change(
+def _change(
     change: Change[TargetT, PlanT],
     files: CheckpointFiles,
     target: TargetT,
@@ -67,17 +121,14 @@ def run_change(
     return text, change_report.applied_as_json(applied)
 
 
-def run_revert(
-    change: Change[TargetT, PlanT], files: CheckpointFiles, arguments: Namespace
-) -> Report:
-    """Undo the last change. Raises the errors of `revert`."""
+def _revert(change: Change[TargetT, PlanT], files: CheckpointFiles, arguments: Namespace) -> Report:
     reverted = revert(change, files, force=arguments.force)
     text = change_report.reverted_as_text(change.kind, reverted)
     return text, change_report.reverted_as_json(reverted)
 
 
 @contextmanager
-def shown_progress(doing: str, done: str, unit: str) -> Iterator[Progress]:
+def _shown_progress(doing: str, done: str, unit: str) -> Iterator[Progress]:
     """Show progress on standard error: tqdm's bar on a terminal, or a line for each tenth if there
     is no terminal or no tqdm. `doing`, `done`: the verb, such as "converting" and "converted";
     `unit`: the unit of the count."""

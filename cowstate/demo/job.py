@@ -13,15 +13,14 @@ To resume a stopped run, run the job again with the same directory.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Event
 from types import FrameType
 from typing import NoReturn
 
@@ -104,19 +103,14 @@ def prepare_replay(options: DemoOptions) -> ReplayFacts:
     return facts
 
 
-@contextmanager
-def demo_session(options: DemoOptions) -> Iterator[SparkSession]:
-    """Yield the session of the job. Raises ConfigurationError without Java."""
-    java = Path(os.environ.get("JAVA_HOME", ""), "bin", "java")
-    if shutil.which("java") is None and not java.exists():
-        raise ConfigurationError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
+def demo_session(options: DemoOptions) -> AbstractContextManager[SparkSession]:
+    """The session of the job."""
     settings = {
         "spark.pyspark.python": sys.executable,
         "spark.sql.session.timeZone": "UTC",
         "spark.cowstate.store": options.store_url,
     }
-    with command_session("cowstate demo", options.master, settings) as session:
-        yield session
+    return command_session("cowstate demo", options.master, settings)
 
 
 def start_query(spark: SparkSession, options: DemoOptions) -> StreamingQuery:
@@ -143,25 +137,21 @@ def start_query(spark: SparkSession, options: DemoOptions) -> StreamingQuery:
     )
 
 
-class Interruption:
-    """Handler of Ctrl-C that notes the signal and does not raise KeyboardInterrupt. So a query is
-    stopped between two calls into the JVM and not in the middle of a call. A second Ctrl-C raises
-    as usual."""
+@contextmanager
+def noted_interruption() -> Iterator[Event]:
+    """Set the event at Ctrl-C, without KeyboardInterrupt. So a query is stopped between two calls
+    into the JVM and not in the middle of a call. A second Ctrl-C raises as usual."""
+    asked, earlier = Event(), signal.getsignal(signal.SIGINT)
 
-    def __init__(self) -> None:
-        self.asked = False
-        self._earlier = signal.getsignal(signal.SIGINT)
-
-    def __enter__(self) -> Interruption:
-        signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        signal.signal(signal.SIGINT, self._earlier)
-
-    def _ask(self, _signal: int, _frame: FrameType | None) -> None:
-        self.asked = True
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        asked.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, earlier)
 
 
 def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> StreamOutcome:
@@ -169,11 +159,11 @@ def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> Stre
     StreamingQueryException if the query fails."""
     started = time.monotonic()
     progress = EpochProgress()
-    with Interruption() as interruption, tqdm(total=files, unit="epoch", desc="flights") as bar:
-        while query.isActive and not interruption.asked:
+    with noted_interruption() as asked, tqdm(total=files, unit="epoch", desc="flights") as bar:
+        while query.isActive and not asked.is_set():
             time.sleep(_POLL_SECONDS)
             progress.show(query.lastProgress, bar)
-        if interruption.asked:
+        if asked.is_set():
             spark.sparkContext.setLogLevel("OFF")
             query.stop()
         else:
@@ -185,7 +175,7 @@ def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> Stre
         query_id=str(query.id),
         first_epoch=progress.first_epoch,
         epochs_done=progress.epochs_done,
-        interrupted=interruption.asked,
+        interrupted=asked.is_set(),
         seconds=time.monotonic() - started,
     )
 

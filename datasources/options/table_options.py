@@ -286,15 +286,6 @@ def _unknown_to_reads(options: Mapping[str, str]) -> ConfigurationError | None:
     return _unknown(unknown[0], *uses) if unknown else None
 
 
-def missing_keys_error(url: str) -> ConfigurationError:
-    """The error of a write that would create a table without keys."""
-    return ConfigurationError(
-        f"there is no table at {url} yet, and option keys is not set: name the columns that tell "
-        'rows apart, as in option("keys", "id") or option("keys", "country,city"), or in OPTIONS '
-        "(keys 'id') of CREATE TABLE"
-    )
-
-
 def column_named(name: str, columns: Sequence[str], where: str) -> str:
     """Find a column by the name that a user gives, in any case, as in Spark. Raises
     ConfigurationError, with a message that begins with `where`."""

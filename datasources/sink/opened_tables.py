@@ -26,7 +26,6 @@ from datasources.options.table_options import (
     SinkOptions,
     column_named,
     has_other_columns,
-    missing_keys_error,
     parse_sink_options,
 )
 from datasources.sink.event_time_columns import event_time_columns
@@ -128,7 +127,11 @@ def _wanted(
     """The metadata that the options ask for. Options that are not set have the table's values."""
     columns = column_names(schema_json)
     if not options.keys and stored is None:
-        raise missing_keys_error(options.url)
+        raise ConfigurationError(
+            f"there is no table at {options.url} yet, and option keys is not set: name the columns "
+            'that tell rows apart, as in option("keys", "id") or option("keys", "country,city"), '
+            "or in OPTIONS (keys 'id') of CREATE TABLE"
+        )
 
     def column_of(option: str, name: str) -> str:
         return column_named(name, columns, f"option {option} of {options.url} names")

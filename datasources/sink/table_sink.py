@@ -34,14 +34,10 @@ from pyspark.sql.types import StructType
 
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.tables.table_compaction import MergeBounds
-from checkpoint_store.tables.table_store import TableCommit, TableFileWriter, TableStore
+from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
 from checkpoint_store.tables.table_version import TableMetadata
 from datasources.sink.event_time_columns import watermark_ms
-from datasources.sink.opened_tables import (
-    open_planned,
-    open_table,
-    plan_of_sink,
-)
+from datasources.sink.opened_tables import open_planned, open_table, plan_of_sink
 from datasources.sink.rows_of_batch import check_duplicates, in_sequence
 from datasources.sink.table_rows import SinkPlan, rows_to_write
 from datasources.sink.table_upkeep import upkeep_of
@@ -204,48 +200,35 @@ def _commit(
     if not parts:
         return
     batch = parts[0].batch
+    files = tuple(file for part in parts for file in part.files)
     # Spark plans the commit of a stream separately from its tasks.
     plan = replace(plan, metadata=parts[0].table)
-    table = open_planned(plan)
+    table, upkeep = open_planned(plan), upkeep_of(plan.options)
     writer = TableFileWriter(batch.writer, batch.number, 0, 0)
     written_since = min(part.written_since for part in parts)
     with table.shown_alive(writer, written_since):
-        _commit_files(plan, table, parts, writer, after_all=after_all)
-
-
-def _commit_files(
-    plan: SinkPlan,
-    table: TableStore,
-    parts: Sequence[FilesMessage],
-    writer: TableFileWriter,
-    *,
-    after_all: bool,
-) -> None:
-    batch = parts[0].batch
-    files = tuple(file for part in parts for file in part.files)
-    if len(files) > 1:
-        check_duplicates(table, plan, files)
-        files = in_sequence(table, plan, files, writer)
-    if plan.options.on_duplicate == "first":
-        files = files[::-1]
-    upkeep = upkeep_of(plan.options)
-    commit = TableCommit(
-        writer=batch.writer,
-        run=batch.run,
-        batch=batch.number,
-        schema_json=plan.schema_json,
-        files=files,
-        merges_schema=plan.options.merge_schema,
-        takes_over=plan.options.take_over,
-        writers=len(parts),
-        watermarks_ms={
-            part.subtask: part.watermark_ms for part in parts if part.watermark_ms is not None
-        },
-        after_all=after_all,
-        written_since=min(part.written_since for part in parts),
-    )
-    bounds = MergeBounds(plan.options.auto_compact_bytes)
-    table.commit(
-        commit,
-        lambda version: upkeep.done_before(plan.metadata, version, bounds, plan.options),
-    )
+        if len(files) > 1:
+            check_duplicates(table, plan, files)
+            files = in_sequence(table, plan, files, writer)
+        if plan.options.on_duplicate == "first":
+            files = files[::-1]
+        commit = TableCommit(
+            writer=batch.writer,
+            run=batch.run,
+            batch=batch.number,
+            schema_json=plan.schema_json,
+            files=files,
+            merges_schema=plan.options.merge_schema,
+            takes_over=plan.options.take_over,
+            writers=len(parts),
+            watermarks_ms={
+                part.subtask: part.watermark_ms for part in parts if part.watermark_ms is not None
+            },
+            after_all=after_all,
+            written_since=written_since,
+        )
+        bounds = MergeBounds(plan.options.auto_compact_bytes)
+        table.commit(
+            commit,
+            lambda version: upkeep.done_before(plan.metadata, version, bounds, plan.options),
+        )

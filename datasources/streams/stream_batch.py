@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
@@ -39,10 +39,24 @@ from datasources.streams.channel_positions import (
 )
 from datasources.streams.lost_changes import ChangesLostError
 from datasources.streams.readable_changes import ReadableChanges, nearest_versions, readable_changes
-from datasources.streams.source_state import Part
 from datasources.streams.stream_offset import Offset, positions_in
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Read of some key groups: the state at version `end` if `is_snapshot`, else the changes after
+    version `start` (None: all changes) up to `end`. `partitions`: the number of the query's
+    partitions when the key groups were chosen; None if the number never changes. `ahead`: the
+    barriers of epochs that are not whole; see ChannelHistory."""
+
+    key_groups: KeyGroupRange
+    start: int | None
+    end: int
+    is_snapshot: bool
+    partitions: int | None = None
+    ahead: Ahead = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +80,13 @@ class StreamBatch:
         positions = positions_in(self.end)
         wanted = self.stretches({subtask: positions[subtask] for subtask in ahead})
         changes = self._changes(wanted, ahead, versions)
-        self._tell_lost(changes.values())
         whole = {
             run for stretch in wanted if stretch.channel is None for run in changes[stretch].runs
         }
-        cuts = {run: self._ranges(run.size_bytes) for run in whole}
+        most, count = self.history.max_parallelism, self.options.num_partitions
+        cuts = {
+            run: key_group_ranges(most, count or partition_count(run.size_bytes)) for run in whole
+        }
         # Changes from the beginning contain a whole state, and a rescale moves the rows of a state.
         partitions = {
             run: self.history.at(run.end).partitions for run in whole if run.start is None
@@ -173,35 +189,27 @@ class StreamBatch:
     def _changes(
         self, wanted: Iterable[Stretch], ahead: Mapping[int, Ahead], versions: Sequence[int]
     ) -> dict[Stretch, ReadableChanges]:
-        """The readable changes of each stretch, in a history with these `versions`."""
+        """The readable changes of each stretch, in a history with these `versions`. Logs gaps, or
+        raises ChangesLostError."""
+        preimages = self.options.preimages
 
         # Most stretches differ only by their key groups.
         @cache
         def readable(start: int | None, end: int, channel: int | None) -> ReadableChanges:
-            barriers = {} if channel is None else ahead[channel]
-            return self._readable(start, end, barriers, versions)
+            history, there = self.history, versions
+            if channel is not None and ahead[channel]:
+                history = ChannelHistory(self._operator(), ahead[channel])
+                there = history.versions_with(versions)
+            changes = readable_changes(history, there, start, end, preimages=preimages)
+            if changes.gaps and self.options.fail_on_data_loss:
+                raise _lost(history, changes.gaps[0].missing)
+            return changes
 
-        return {
-            stretch: readable(stretch.start, stretch.end, stretch.channel) for stretch in wanted
-        }
-
-    def _readable(
-        self, start: int | None, end: int, barriers: Ahead, versions: Sequence[int]
-    ) -> ReadableChanges:
-        history = self.history
-        if barriers:
-            history = ChannelHistory(self._operator(), barriers)
-            versions = history.versions_with(versions)
-        preimages = self.options.preimages
-        changes = readable_changes(history, versions, start, end, preimages=preimages)
-        if changes.gaps and self.options.fail_on_data_loss:
-            raise _lost(history, changes.gaps[0].missing)
-        return changes
-
-    def _tell_lost(self, changes: Iterable[ReadableChanges]) -> None:
+        changes = {each: readable(each.start, each.end, each.channel) for each in wanted}
         # Stretches of several channels mostly have the same gaps.
-        for gap in dict.fromkeys(gap for readable in changes for gap in readable.gaps):
+        for gap in dict.fromkeys(gap for each in changes.values() for gap in each.gaps):
             _log.warning("%s: the stream passes over %s", self.history.url, gap)
+        return changes
 
     def _operator(self) -> OperatorHistory:
         assert isinstance(self.history, OperatorHistory), "a table has no channels"
@@ -212,11 +220,6 @@ class StreamBatch:
             return self._operator().checkpoint_at(version)
         except VersionNotRetainedError:
             return None
-
-    def _ranges(self, size_bytes: int) -> list[KeyGroupRange]:
-        """The key groups of each partition, for a read of `size_bytes` bytes."""
-        count = self.options.num_partitions or partition_count(size_bytes)
-        return key_group_ranges(self.history.max_parallelism, count)
 
 
 def _tell_other_state(url: str, planned: int, version: int) -> None:

@@ -30,17 +30,6 @@ def positions_in(offset: Offset) -> Positions:
     return decode_positions(offset.get("channels", {}))
 
 
-def _check_first(url: str, first: int, newest: int) -> None:
-    """Raise ConfigurationError for a first version later than the next version: the stream would
-    wait for the version, maybe for ever, and leave out all versions before."""
-    if first > newest + 1:
-        raise ConfigurationError(
-            f"option startingVersion is {first}, but the newest version of {url} is {newest}: set "
-            f"it to {newest + 1} or latest, for the changes that come from now on, or to an "
-            "earlier version"
-        )
-
-
 def first_offset(options: StreamOptions, history: StateHistory, versions: Sequence[int]) -> Offset:
     """The offset before the first changes that `options` ask for. `versions`: the existing
     versions. Raises ChangesLostError if the first changes are gone, unless failOnDataLoss is false.
@@ -50,8 +39,14 @@ def first_offset(options: StreamOptions, history: StateHistory, versions: Sequen
         return offset_before(None)
     if first == "latest":
         return offset_at(versions[-1])
-    if first is not None:
-        _check_first(options.url, first, versions[-1])
+    newest = versions[-1]
+    if first is not None and first > newest + 1:
+        # The stream would wait, maybe for ever, and not read the versions that come meanwhile.
+        raise ConfigurationError(
+            f"option startingVersion is {first}, but the newest version of {options.url} is "
+            f"{newest}: set it to {newest + 1} or latest, for the changes that come from now on, "
+            "or to an earlier version"
+        )
     try:
         if options.starting_timestamp is not None:
             first = first_version_since(history, options.starting_timestamp)

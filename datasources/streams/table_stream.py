@@ -1,6 +1,6 @@
 """Streams a state and its changes: `spark.readStream.format("cowstate")`.
 
-An offset holds the progress of the stream, and its knowledge of the state (see source_state):
+An offset holds the progress of the stream, and facts of the state (see state_facts):
 
     {"version": -1, "after": "snapshot"}   nothing was read: the state comes first, as inserts
     {"version": -1, "after": "nothing"}    nothing was read: changes come, from the oldest version
@@ -45,9 +45,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from checkpoint_store.epochs.operator_layout import EpochDirectory
-from checkpoint_store.errors import (
-    NotAStoreError,
-)
+from checkpoint_store.errors import NotAStoreError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.known_states import KnownStates
@@ -63,23 +61,18 @@ from datasources.options.version_choice import history_of, version_at
 from datasources.reads.asked_columns import AskedColumns, asked_columns, batches_of
 from datasources.reads.key_group_partitions import check_not_rescaled
 from datasources.streams.channel_history import ChannelHistory
-from datasources.streams.channel_positions import (
-    Positions,
-    position_of,
-)
-from datasources.streams.epochs_read import check_epochs_read
+from datasources.streams.channel_positions import Positions, position_of
 from datasources.streams.file_event_buffer import FileEventBuffer
 from datasources.streams.operator_channels import OperatorChannels, barriers_after
-from datasources.streams.source_state import (
-    Part,
-    SourceState,
-    TableFacts,
-    check_version_facts,
-    facts_of,
-    version_facts,
-    watermarks_in,
+from datasources.streams.state_facts import (
+    Facts,
+    check_fixed,
+    check_same_state,
+    fixed_facts,
+    watermark_in,
+    with_facts,
 )
-from datasources.streams.stream_batch import StreamBatch, check_retained
+from datasources.streams.stream_batch import Part, StreamBatch, check_retained
 from datasources.streams.stream_offset import (
     Offset,
     first_offset,
@@ -96,12 +89,12 @@ _KNOWN_STATES = KnownStates()
 
 @dataclass
 class StreamPartition(InputPartition):
-    """One task's part of a batch. `snapshot`: the bytes of a SourceState, which has the parts of
-    all tasks; `task`: the number of the task, out of `tasks`."""
+    """One task's share of a batch. `watermark_ms`: the watermark at the end of the batch; `fixed`:
+    the facts that were fixed when the state was created."""
 
-    snapshot: bytes
-    task: int
-    tasks: int
+    parts: list[Part]
+    watermark_ms: int | None
+    fixed: Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +143,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         unless failOnDataLoss is false. Raises StateReplacedError if another state has replaced the
         state that the stream has read."""
         end = self._latest(start, limit)
-        return start if end is start else self._described(end)
+        return start if end is start else with_facts(end, self._history())
 
     def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         versions, ahead = self._lately_available()
@@ -175,19 +168,6 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         ahead = ahead if isinstance(limit, ReadAllAvailable) else positions_in(start)
         return offset_at(self._limited(after, limit), "version", ahead)
 
-    def _described(self, offset: Offset) -> Offset:
-        """Add the stream's knowledge of the state to the offset; see SourceState."""
-        history = self._history()
-        described = {**offset, "table": facts_of(history).encode()}
-        # A stream of an operator may begin after a version that is gone, or never existed.
-        version = version_at(history, offset["version"])
-        if version is not None:
-            marks = version.watermarks.by_subtask
-            if marks:
-                described["watermarks"] = {str(writer): ms for writer, ms in marks.items()}
-            described |= version_facts(history, version)
-        return described
-
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
         """Check a state that ends before `start`. Raises StateReplacedError if another state has
         replaced the state that the stream has read, and ChangesLostError if the table is the same.
@@ -203,23 +183,14 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
                 check_retained(self._history(), self._versions(), start["version"])
 
     def _check_same_state(self, start: Offset) -> None:
-        """Check that the stream goes on with the state that the stream has read. Raises
-        StateReplacedError if another state is at the URL, and EpochsTakenBackError if the query
-        that writes the state went back.
+        """Check that the stream goes on with the state that the stream has read; see state_facts.
 
         The opened history may hold facts of a former state, so the check opens the state anew, once
         for each listing.
         """
         if "table" not in start or (start, self._listed) == self._checked:
             return
-        history, url = history_of(self._options), self._options.url
-        facts_of(history).check(url, TableFacts.decode(start["table"]))
-        if isinstance(history, OperatorHistory):
-            check_epochs_read(history, start)
-        version = version_at(history, start["version"])
-        if version is not None:
-            facts_now = version_facts(history, version)
-            check_version_facts(url, version.info.version, start, facts_now)
+        check_same_state(self._options.url, history_of(self._options), start)
         self._checked = start, self._listed
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -252,24 +223,20 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         if start == end:
             return []
         self._check_same_state(start)
-        parts = tuple(StreamBatch(self._options, self._history(), start, end).parts())
-        if not parts:
-            return []
-        state = SourceState(parts, watermarks_in(end), facts_of(self._history()))
-        snapshot = state.to_snapshot()
+        parts = StreamBatch(self._options, self._history(), start, end).parts()
         tasks = min(len(parts), self._options.num_partitions or len(parts))
-        return [StreamPartition(snapshot, task, tasks) for task in range(tasks)]
+        watermark_ms, fixed = watermark_in(end), fixed_facts(self._history())
+        return [StreamPartition(parts[task::tasks], watermark_ms, fixed) for task in range(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task's parts. Rows of a state have no order; changes come by version."""
         assert isinstance(partition, StreamPartition)
-        state = SourceState.restored(partition.snapshot, partition.task, partition.tasks)
         history = history_of(self._options)
-        facts_of(history).check(self._options.url, state.facts)
-        for part in state.parts:
+        check_fixed(self._options.url, history, partition.fixed)
+        for part in partition.parts:
             rows = self._rows(history, part)
             if COMMIT_WATERMARK in self._columns.names:
-                rows = with_watermark(rows, state.watermark_ms)
+                rows = with_watermark(rows, partition.watermark_ms)
             # Later versions may have more columns than the query, earlier versions may have fewer.
             yield from batches_of(self._columns.of_some(rows))
 

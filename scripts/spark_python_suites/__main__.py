@@ -24,8 +24,7 @@ from pathlib import Path
 
 from scripts.provider_matrix import SPARKS, python_with
 from scripts.spark_suites import reports
-from scripts.spark_suites.expectations import read_expectations
-from scripts.spark_suites.verdicts import Outcome, Verdict, judge, that_ran
+from scripts.spark_suites.verdicts import Outcome, Verdict, judge, read_expectations, that_ran
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = Path(__file__).with_name("expected.toml")

@@ -16,21 +16,25 @@ import sys
 from collections.abc import Sequence
 
 from scripts.spark_suites import reports
-from scripts.spark_suites.expectations import TABLE, Expectation, read_expectations
 from scripts.spark_suites.spark_builds import (
     HERE,
     ROOT,
     SparkBuild,
     compiled,
-    in_order,
     lock,
     locked_versions,
     prepare,
-    published_versions,
 )
 from scripts.spark_suites.suite_jvm import Provider, SuiteJvm
 from scripts.spark_suites.suites import SUITES, Suite
-from scripts.spark_suites.verdicts import Verdict, judge, that_ran
+from scripts.spark_suites.verdicts import (
+    TABLE,
+    Expectation,
+    Verdict,
+    judge,
+    read_expectations,
+    that_ran,
+)
 from spark_state.jvm.scala_compiler import java_program
 
 COWSTATE, HDFS = "cowstate", "hdfs"
@@ -75,14 +79,11 @@ def run(jvm: SuiteJvm, suites: Sequence[Suite], expected: Sequence[Expectation])
 
 
 def show_setting(build: SparkBuild, chosen: Sequence[Provider]) -> None:
-    """Print the versions and jars of the run, and tell if newer test jars are published."""
+    """Print the versions and jars of the run."""
     java = subprocess.run([java_program(), "-version"], capture_output=True, text=True, check=True)
     jars = [jar.name for provider in chosen for jar in provider.jars]
     print(f"Spark {build.version} of PyPI, on {java.stderr.splitlines()[1]}, with")
     print(*sorted({*jars, *(jar.name for jar in build.jars)}), sep=", ")
-    newest = published_versions()[-1]
-    if in_order(newest) > in_order(build.version):
-        print(f"Test jars of Spark {newest} are published: pin them with --lock {newest}")
 
 
 def main() -> None:

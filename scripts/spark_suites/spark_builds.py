@@ -10,15 +10,12 @@ build/spark-suites/
 from __future__ import annotations
 
 import hashlib
-import re
-import sys
-import urllib.request
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.pinned_jars import REPOSITORY, TIMEOUT_SECONDS, download, locked, pinned_jars, sha256
+from scripts.pinned_jars import REPOSITORY, download, locked, pinned_jars, sha256
 from scripts.spark_of_pypi import spark_of_pypi
 from spark_state.jvm.scala_compiler import compile_jar
 
@@ -27,8 +24,6 @@ ROOT = HERE.parents[1]
 BUILD = ROOT / "build" / "spark-suites"
 JARS = BUILD / "jars"
 SQL_TESTS = "spark-sql_2.13"
-# The versions that the provider supports.
-SUPPORTED = re.compile(r"4\.[23]\.\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +54,9 @@ def lock_of(version: str) -> Path:
 
 def locked_versions() -> list[str]:
     """The versions that have a lock file, the newest last."""
-    names = (path.name.removeprefix("jars-").removesuffix(".sha256") for path in locks())
-    return sorted(names, key=in_order)
-
-
-def locks() -> list[Path]:
-    return list(HERE.glob("jars-*.sha256"))
-
-
-def in_order(version: str) -> tuple[int, ...]:
-    """A key to sort versions by."""
-    return tuple(map(int, version.split(".")))
-
-
-def published_versions() -> list[str]:
-    """The supported versions whose jars the repository lists, the newest last."""
-    url = f"{REPOSITORY}/org/apache/spark/{SQL_TESTS}/maven-metadata.xml"
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
-            listed = re.findall(r"<version>([^<]*)</version>", response.read().decode())
-    except OSError as error:
-        sys.exit(f"cannot read {url}: {error}. MAVEN_REPOSITORY may name a mirror")
-    return sorted(filter(SUPPORTED.fullmatch, listed), key=in_order)
+    locks = HERE.glob("jars-*.sha256")
+    names = (path.name.removeprefix("jars-").removesuffix(".sha256") for path in locks)
+    return sorted(names, key=lambda version: [*map(int, version.split("."))])
 
 
 def lock(version: str) -> Path:

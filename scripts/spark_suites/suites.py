@@ -44,7 +44,8 @@ class Suite:
         return self.cowstate if is_cowstate and self.cowstate else self.spark
 
 
-OF_STORES = [
+SUITES = [
+    # Stores
     Suite("", f"{HARNESS}.StateStoreBaseSuite"),
     Suite(f"{STATE}.StateStoreSuite", f"{HARNESS}.StateStoreSuite"),
     Suite(f"{STATE}.StateStoreSuiteWithRowChecksum", f"{HARNESS}.StateStoreSuiteWithRowChecksum"),
@@ -61,8 +62,7 @@ OF_STORES = [
     Suite(f"{STATE}.SymmetricHashJoinStateManagerEventTimeInValueSuite"),
     Suite(f"{STATE}.OperatorStateMetadataSuite"),
     Suite(f"{EXECUTION}.MergingSortWithSessionWindowStateIteratorSuite"),
-]
-OF_OPERATORS = [
+    # Operators
     Suite(f"{STREAMING}.StreamingAggregationSuite"),
     Suite(f"{STREAMING}.StreamingDeduplicationSuite"),
     Suite(f"{STREAMING}.StreamingDeduplicationWithinWatermarkSuite"),
@@ -80,8 +80,7 @@ OF_OPERATORS = [
     Suite(f"{STREAMING}.StreamingDeduplicationDistributionSuite"),
     Suite(f"{STREAMING}.StreamingSessionWindowDistributionSuite"),
     Suite(f"{STREAMING}.FlatMapGroupsWithStateDistributionSuite"),
-]
-OF_READERS = [
+    # Readers
     Suite(f"{READER}.HDFSBackedStateDataSourceReadSuite"),
     Suite("", f"{HARNESS}.StateReadCheckpointV2Suite"),
     Suite(f"{READER}.HDFSBackedStateDataSourceChangeDataReaderSuite"),
@@ -90,8 +89,7 @@ OF_READERS = [
     Suite(f"{READER}.StateDataSourceSQLConfigSuite"),
     Suite(f"{READER}.StateDataSourceNoEmptyDirCreationSuite"),
     Suite(f"{READER}.StatePartitionAllColumnFamiliesReaderSuite"),
-]
-OF_QUERIES = [
+    # Queries
     Suite(f"{STREAMING}.StreamingQuerySuite"),
     Suite(f"{EXECUTION}.sources.ForeachBatchSinkSuite"),
     Suite(f"{STREAMING}.StreamingStateStoreFormatCompatibilitySuite"),
@@ -108,4 +106,3 @@ OF_QUERIES = [
     Suite(f"{STREAMING}.FileStreamSourceSuite"),
     Suite(f"{STREAMING}.test.DataStreamReaderWriterSuite"),
 ]
-SUITES = [*OF_STORES, *OF_OPERATORS, *OF_READERS, *OF_QUERIES]

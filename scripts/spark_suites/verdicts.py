@@ -1,13 +1,33 @@
-"""Judges the outcomes of a suite, given the tests that are expected to fail. Pure."""
+"""Judges the outcomes of a suite, given the tests that are expected to fail: `expected.toml`. Pure.
+
+Each entry of the table has the names of suites, the names of tests, and the reason. A name that
+ends with `*` stands for all names with this beginning. `sometimes = true` says that chance decides
+whether the tests fail.
+"""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from scripts.spark_suites.expectations import Expectation
-
+TABLE = Path(__file__).with_name("expected.toml")
 FAILED = ("failed", "aborted")
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A test, or all tests with the same beginning of the name, expected to fail for a reason."""
+
+    suite: str
+    test: str
+    reason: str
+    sometimes: bool = False
+
+    def covers(self, test: str) -> bool:
+        """True if the expectation is about test `test` of the suite."""
+        return test.startswith(self.test[:-1]) if self.test.endswith("*") else test == self.test
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +69,21 @@ class Verdict:
     def seconds(self) -> int:
         """The seconds that the tests took together."""
         return round(sum(outcome.ms for outcome in self.outcomes) / 1000)
+
+
+def read_expectations(text: str) -> list[Expectation]:
+    """Read the entries of a table. Raises ValueError if a test of a suite has two entries."""
+    expectations = [
+        Expectation(suite, test, " ".join(entry["reason"].split()), entry.get("sometimes", False))
+        for entry in tomllib.loads(text)["expected"]
+        for suite in entry["suites"]
+        for test in entry["tests"]
+    ]
+    places = [(expectation.suite, expectation.test) for expectation in expectations]
+    twice = sorted({place for place in places if places.count(place) > 1})
+    if twice:
+        raise ValueError(f"expected.toml has these twice: {twice}")
+    return expectations
 
 
 def judge(

@@ -75,7 +75,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from provider_run.free_memory import free_memory_of
+from provider_run.machine import free_memory_of
 from provider_run.process import CORES, FLOORS, PROVIDERS, SNAPSHOT_FILES, Task
 from provider_run.queries import SCENARIOS
 

@@ -1,11 +1,14 @@
-"""A query in this process's JVM, and measurements by the JVM and the operating system."""
+"""A query in this process's JVM, measurements of the JVM, and a limit for the free memory."""
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 SPARK_STATE = "org.apache.spark.sql.execution.streaming.state"
 COLLECTOR_THREADS = ("GC Thread", "G1 ", "VM Thread")
 GATEWAY = "spark_state.gateway.server"
+_CHUNK = b"\1" * 2**20
 
 
 class Machine:
@@ -122,3 +126,25 @@ class Stream:
         of maintenance could make Spark wait for minutes."""
         self._query.stop()
         self._machine.wait_for_tasks()
+
+
+@contextmanager
+def free_memory_of(gib: float | None) -> Iterator[None]:
+    """Hold memory so that about `gib` GiB are available to other processes. None holds nothing.
+
+    Held pages were written to, so a system without swap cannot take back the pages. Raises
+    ValueError if less is available already, or if the system has swap.
+    """
+    if gib is None:
+        yield
+        return
+    if psutil.swap_memory().total:
+        raise ValueError("--free-memory needs a system without swap (`swapoff -a`)")
+    available = psutil.virtual_memory().available
+    held_bytes = int(available - gib * 2**30)
+    if held_bytes <= 0:
+        raise ValueError(f"--free-memory {gib}: only {available / 2**30:.1f} GiB are available")
+    with mmap.mmap(-1, held_bytes) as held:
+        while held.tell() + len(_CHUNK) <= held_bytes:
+            held.write(_CHUNK)
+        yield

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from scripts.spark_python_suites.__main__ import EXPECTED, SUITES, run, verdict_on
-from scripts.spark_suites.expectations import read_expectations
-from scripts.spark_suites.verdicts import Outcome
+from scripts.spark_suites.verdicts import Outcome, read_expectations
 
 SUITE = """
 import unittest

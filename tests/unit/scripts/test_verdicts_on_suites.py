@@ -7,11 +7,17 @@ from collections.abc import Sequence
 import pytest
 
 from scripts.spark_suites import reports
-from scripts.spark_suites.expectations import TABLE, Expectation, read_expectations
 from scripts.spark_suites.spark_builds import ROOT
 from scripts.spark_suites.suite_jvm import read_outcomes
 from scripts.spark_suites.suites import SUITES
-from scripts.spark_suites.verdicts import Outcome, judge, that_ran
+from scripts.spark_suites.verdicts import (
+    TABLE,
+    Expectation,
+    Outcome,
+    judge,
+    read_expectations,
+    that_ran,
+)
 
 SUITE = "StreamSuite"
 EXPECTED = [

@@ -99,7 +99,7 @@ def test_a_directory_of_another_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "started", "left"),
     [
-        (["adopt", "place"], "adoption_run.adopt_and_print", "the checkpoint is as it was"),
+        (["adopt", "place"], "stopped_query_run.adopt_and_print", "the checkpoint is as it was"),
         (["compact", "place"], "compaction_run.compact_and_print", "the table is as it was"),
         (
             ["attach", "place", "--store", "s"],

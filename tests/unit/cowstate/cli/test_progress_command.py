@@ -93,11 +93,3 @@ def test_the_command_reads_the_store(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_no_store_ends_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["progress", str(tmp_path / "nothing")]) == 2
     assert "/nothing, nor in a directory of it. Name <store>" in capsys.readouterr().err
-
-
-def test_damaged_stores_end_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ScriptedOperator(LocalObjectStore(tmp_path)).run_epoch(0, {0: 1})
-    for path in [*tmp_path.glob("manifests/*"), *tmp_path.glob("epochs/*/barrier-*")]:
-        path.write_bytes(b"{}")
-    assert main(["progress", str(tmp_path)]) == 2
-    assert "cowstate: " in capsys.readouterr().err

@@ -43,19 +43,20 @@ def test_chains_are_counted_for_each_aircraft_apart() -> None:
     ]
 
 
-def test_cancelled_and_nameless_flights_are_no_legs() -> None:
+def test_a_flight_that_is_no_leg_ends_no_chain_a_diverted_leg_or_long_layover_does() -> None:
     assert answer(
         ("N1", 0, 30, 30, 60),
         ("N1", 100, None, None, None),
         (None, 150, 9, 9, 60),
-        ("N1", 200, 20, 20, 60),
-    ) == [["N1", 0, 0, 0, 0, None], ["N1", 200, 20, 1, 20, 200]]
-
-
-def test_a_diverted_leg_and_a_long_layover_end_a_chain() -> None:
-    assert answer(
-        ("N1", 0, 30, None, None), ("N1", 200, 20, 20, 60), ("N1", 281 + LIMIT, 20, 20, 60)
-    ) == [["N1", 0, 0, 0, 0, None], ["N1", 200, 0, 0, 0, None], ["N1", 281 + LIMIT, 0, 0, 0, None]]
+        ("N1", 200, 20, None, None),
+        ("N1", 400, 20, 20, 60),
+        ("N1", 481 + LIMIT, 20, 20, 60),
+    ) == [
+        ["N1", 0, 0, 0, 0, None],
+        ["N1", 200, 20, 1, 20, 200],
+        ["N1", 400, 0, 0, 0, None],
+        ["N1", 481 + LIMIT, 0, 0, 0, None],
+    ]
 
 
 def test_equal_answers_have_no_differences_in_any_order_of_rows() -> None:

@@ -18,7 +18,6 @@ from datasources.options.table_options import (
     StreamOptions,
     column_named,
     is_an_option,
-    missing_keys_error,
     parse_read_options,
     parse_reader_options,
     parse_sink_options,
@@ -350,12 +349,6 @@ def test_bad_storage_options_are_refused_without_being_shown(text: str) -> None:
     with pytest.raises(ConfigurationError, match="storageOptions is not a JSON object") as caught:
         parse_sink_options({"path": "/t", "storageOptions": text})
     assert "hunter2" not in str(caught.value)
-
-
-def test_a_new_table_without_keys_is_refused_with_an_example() -> None:
-    message = str(missing_keys_error("s3://bucket/t"))
-    assert "no table at s3://bucket/t yet" in message
-    assert 'option("keys", "id")' in message
 
 
 def test_columns_are_found_as_spark_finds_them() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.objects.local_object_store import LocalObjectStore
+from checkpoint_store.files.key_group_range import key_group_range_of_subtask
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from datasources.streams.channel_history import ChannelHistory, barriers_ahead
@@ -69,19 +66,6 @@ class TestVersions:
         reader = StateReader(history)
         assert sorted(rows_of(reader.read(2))) == [(4, 3), (5, 3), (7, 1)]
         assert sorted(rows_of(reader.read(1, OWN))) == [(4, 2), (7, 1)]
-
-    def test_changes_lead_from_a_whole_version_to_the_channel(
-        self, objects: DictObjectStore, operator: KeyedOperator
-    ) -> None:
-        reader = StateReader(history_of_subtask_1(objects, 2, after=1))
-        changed = reader.changes(1, 2, OWN).drop_columns(["_commit_timestamp"])
-        assert rows_of(changed) == [
-            (4, 2, "update_preimage", 2),
-            (4, 3, "update_postimage", 2),
-            (5, 3, "insert", 2),
-        ]
-        first = reader.changes(None, 2, OWN)["_commit_version"].to_pylist()
-        assert first == [0, 0, 1, 1, 2, 2, 2]
 
     def test_changes_lead_from_one_epoch_of_the_channel_to_the_next(
         self, objects: DictObjectStore, operator: KeyedOperator
@@ -149,13 +133,3 @@ def test_the_barrier_of_a_channel_is_read_once_by_all_parts_of_a_task(
         channel = ChannelHistory(history, ahead)
         assert [channel.at(version).info.version for version in (0, 1, 2)] == [0, 1, 2]
     assert len(objects.reads) == len(set(objects.reads)) == 3
-
-
-def test_a_history_pickles(tmp_path: Path) -> None:
-    disk = LocalObjectStore(tmp_path / "store")
-    KeyedOperator(disk).run_subtask(0, 1, {4: 1}, None)
-    operator = OperatorHistory(disk, KEYED, None)
-    position = ChannelPosition(subtask=1, epoch=0, run=1, attempt=1, parallelism=2)
-    history = ChannelHistory(operator, barriers_ahead(operator, {1: position}, -1)[1])
-    other = pickle.loads(pickle.dumps(history))
-    assert rows_of(StateReader(other).read(0, KeyGroupRange(4, 7))) == [(4, 1)]

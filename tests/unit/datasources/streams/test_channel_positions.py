@@ -24,7 +24,6 @@ from tests.support.operators.scripted_operator import ScriptedOperator
 from tests.support.stores.fake_object_store import DictObjectStore
 
 MAX_PARALLELISM = 8
-FIRST_HALF, SECOND_HALF = KeyGroupRange(0, 3), KeyGroupRange(4, 7)
 
 
 def at(
@@ -44,35 +43,24 @@ class TestStretches:
         assert stretches(reached(5), reached(5), MAX_PARALLELISM) == []
         assert stretches(reached(None), reached(None), MAX_PARALLELISM) == []
 
-    def test_a_channel_that_goes_ahead_is_read_alone(self) -> None:
-        planned = stretches(reached(3), reached(3, at(1, 4)), MAX_PARALLELISM)
-        assert planned == [Stretch(SECOND_HALF, 3, 4, 1)]
-        planned = stretches(reached(None), reached(None, at(1, 0)), MAX_PARALLELISM)
-        assert planned == [Stretch(SECOND_HALF, None, 0, 1)]
-
-    def test_what_was_ahead_is_left_out_when_the_others_follow(self) -> None:
-        planned = stretches(reached(3, at(1, 4)), reached(4), MAX_PARALLELISM)
-        assert planned == [Stretch(FIRST_HALF, 3, 4)]
-        planned = stretches(reached(3, at(1, 4)), reached(5, at(0, 6)), MAX_PARALLELISM)
-        assert planned == [Stretch(FIRST_HALF, 3, 6, 0), Stretch(SECOND_HALF, 4, 5)]
-
     @given(st.data())
     def test_each_key_group_is_read_once_from_start_to_end(self, data: st.DataObject) -> None:
-        versions = st.integers(0, 5)
-        start, end = (data.draw(versions) for _ in range(2))
-        start, end = min(start, end), max(start, end)
+        versions = sorted(data.draw(st.lists(st.integers(-1, 5), min_size=2, max_size=2)))
         before, after = (
-            Reached(version, data.draw(positions_after(version))) for version in (start, end)
+            Reached(None if version < 0 else version, data.draw(positions_after(version)))
+            for version in versions
         )
         planned = stretches(before, after, MAX_PARALLELISM)
         for key_group in range(MAX_PARALLELISM):
-            first, last = epoch_of(before, key_group), epoch_of(after, key_group)
+            first, _ = epoch_of(before, key_group)
+            last, channel = epoch_of(after, key_group)
             read = [
-                (stretch.start, stretch.end)
+                (stretch.start, stretch.end, stretch.channel)
                 for stretch in planned
                 if key_group in stretch.key_groups
             ]
-            assert read == ([(first, last)] if first < last else [])
+            is_read = last is not None and (first is None or first < last)
+            assert read == ([(first, last, channel)] if is_read else [])
 
 
 @st.composite
@@ -83,12 +71,13 @@ def positions_after(draw: st.DrawFn, version: int) -> Positions:
     return {subtask: at(subtask, draw(epochs), parallelism=parallelism) for subtask in subtasks}
 
 
-def epoch_of(where: Reached, key_group: int) -> int:
+def epoch_of(where: Reached, key_group: int) -> tuple[int | None, int | None]:
+    """Return the epoch of a key group, and its channel if the channel is ahead."""
     for position in where.ahead.values():
         owner = subtask_of_key_group(key_group, MAX_PARALLELISM, position.parallelism)
         if owner == position.subtask:
-            return position.epoch
-    return where.version
+            return position.epoch, owner
+    return where.version, None
 
 
 class TestWhatStillCounts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Stream:
         end = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
         rows = [
             (key, n, epoch)
-            for part in self.reader.partitions(self.offset, end)
+            for part in pickle.loads(pickle.dumps(self.reader.partitions(self.offset, end)))
             for batch in self.reader.read(part)
             for key, n, _, epoch in zip(*batch.to_pydict().values(), strict=True)
         ]

@@ -23,7 +23,6 @@ from datasources.errors import StateReplacedError
 from datasources.options.table_options import parse_stream_options
 from datasources.reads.asked_columns import AskedColumns, asked_columns
 from datasources.streams.lost_changes import ChangesLostError
-from datasources.streams.source_state import SourceState
 from datasources.streams.table_stream import TableStreamReader
 from spark_state.errors import ConfigurationError
 from tests.support.provider.provider_file_bytes import unique
@@ -265,10 +264,7 @@ def test_an_offset_has_what_is_known_of_the_state_and_tasks_get_it_too(tmp_path:
     committed_ms = end.pop("committed_ms")
     assert committed_ms == open_store(str(tmp_path)).info(1).timestamp_ms
     assert end == {**after(1), "table": facts, "watermarks": {"0": 10, "1": 40}}
-    tasks = [
-        SourceState.restored(partition.snapshot, partition.task, partition.tasks)
-        for partition in stream.partitions(NOTHING, end)
-    ]
+    tasks = stream.partitions(NOTHING, end)
     assert [len(task.parts) for task in tasks] == [1, 1]
     assert {group for task in tasks for part in task.parts for group in part.key_groups} == {
         *range(4)
@@ -277,23 +273,32 @@ def test_an_offset_has_what_is_known_of_the_state_and_tasks_get_it_too(tmp_path:
     assert stream.latestOffset(end, ReadAllAvailable()) is end
 
 
-def test_another_table_at_the_url_is_refused_by_driver_and_tasks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fixed", "told"),
+    [
+        ({"max_parallelism": 2}, "maxParallelism is 2 and was 4"),
+        ({"sequence_by": "at"}, "sequenced is True and was False"),
+        ({"ignore_null_updates": True}, "ignoresNulls is True and was False"),
+    ],
+)
+def test_another_table_at_the_url_is_refused_by_driver_and_tasks(
+    tmp_path: Path, fixed: dict[str, Any], told: str
+) -> None:
     write(tmp_path / "one", 0, 1)
-    other = ScriptedTable(
-        LocalObjectStore(tmp_path / "other"), metadata=replace(METADATA, max_parallelism=2)
-    )
+    metadata = replace(METADATA, **fixed)
+    other = ScriptedTable(LocalObjectStore(tmp_path / "other"), metadata=metadata)
     for batch in range(3):
         other.commit(batch, put(0, "a", batch))
     stream = reader(tmp_path / "one")
     end = stream.latestOffset(NOTHING, ReadAllAvailable())
-    (task, *_) = stream.partitions(NOTHING, end)
+    (task, *_) = pickle.loads(pickle.dumps(stream.partitions(NOTHING, end)))
     elsewhere = reader(tmp_path / "other")
     for use in (
         lambda: elsewhere.latestOffset(end, ReadAllAvailable()),
         lambda: elsewhere.partitions(end, after(2)),
         lambda: list(elsewhere.read(task)),
     ):
-        with pytest.raises(StateReplacedError, match="maxParallelism is 2 and was 4"):
+        with pytest.raises(StateReplacedError, match=told):
             use()
 
 
