@@ -23,8 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import daemon
 
-from spark_state.host import client
-from spark_state.spark.operator import operator_task
+from spark_state.host import client, launcher
 
 FOLDER_VARIABLE = "COWSTATE_TASK_TIMES"
 
@@ -77,6 +76,7 @@ def _timed_run(run_epoch: Any) -> Any:
 
 if __name__ == "__main__":
     client._expect = _timed_expect(client._expect)
-    operator_task.connect = _timed_connect(operator_task.connect)
-    operator_task.run_epoch = _timed_run(operator_task.run_epoch)
+    # A task's function is pickled, and names its functions by their modules.
+    launcher.connect = _timed_connect(launcher.connect)
+    client.run_epoch = _timed_run(client.run_epoch)
     daemon.manager()
