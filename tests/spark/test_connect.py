@@ -229,6 +229,7 @@ def test_a_configured_session_has_the_provider_tables_and_update_mode(
     assert given["table"] == [["a", 2], ["b", 1]]
     assert ".arrow" in given["state"]
     assert given["enabled"]
+    assert given["sockets"] == "true"
     assert given["cores"] == [given["cores of the server"]] * 2
     assert "partitionBy is not for streams" in given["partitions"][1]
     assert ("a", "update_postimage") in emitted(tmp_path / "changes")

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "tests" / "support" / "applications" / "submitted_job.py"
 PROGRAMS = Path(pyspark.__file__).parent / "bin"
 SUBMIT = (PROGRAMS / "spark-submit", "--master")
-COUNTED = ["counted [(0, 10), (1, 10), (2, 10)]", "metrics True", "plan True"]
+COUNTED = ["counted [(0, 10), (1, 10), (2, 10)]", "metrics True", "plan True", "sockets true"]
 VERSION_FILE = "spark-version-info.properties"
 WITH_JAR = "spark-submit $(cowstate jar --options) JOB.py"
 
@@ -86,7 +86,7 @@ def test_a_spark_of_another_version_runs_queries_as_it_planned_them(tmp_path: Pa
     path.mkdir()
     (path / VERSION_FILE).write_text(re.sub(r"(?m)^version=.*", "version=4.9.1", versions))
     done = run([*SUBMIT, "local[1]", "--driver-class-path", path, JOB, tmp_path], tmp_path, "count")
-    assert done.stdout.splitlines() == [*COUNTED[:2], "plan False"], done.stderr
+    assert done.stdout.splitlines() == [*COUNTED[:2], "plan False", COUNTED[3]], done.stderr
     (warning,) = re.findall(r"WARN SparkInternals: (.*)", done.stderr)
     assert "made for Spark 4.2 and 4.3, and this is Spark 4.9.1" in warning
 

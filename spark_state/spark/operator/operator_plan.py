@@ -57,6 +57,7 @@ from spark_state.spark.session.operator_configuration import (
 from spark_state.spark.session.pandas_settings import block_size, pandas_form
 from spark_state.spark.session.session_facts import session_facts
 from spark_state.spark.session.worker_interpreter import use_driver_interpreter
+from spark_state.spark.session.worker_sockets import hint_at_sockets
 from spark_state.subtasks.epoch_request import OperatorSpec
 
 _ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
@@ -194,6 +195,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
         function = batch_task(spec, configuration.max_parallelism)
     else:
         check_store(spark, configuration)
+        hint_at_sockets(spark)
         function = streaming_task(
             _operator_spec(operator, configuration, rows, spec),
             configuration.hosts,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyspark
@@ -38,6 +38,7 @@ from spark_state.spark.queries.foreach_batch import complete_epochs_of_foreach_b
 from spark_state.spark.session.connect_sessions import is_connect
 from spark_state.spark.session.replaced_methods import replace_once
 from spark_state.spark.session.worker_interpreter import driver_interpreter, use_driver_interpreter
+from spark_state.spark.session.worker_sockets import socket_settings
 
 _JARS_KEY = "spark.jars"
 # On YARN, spark-submit puts its --jars under this key.
@@ -78,6 +79,8 @@ def configure(builder: _Builder) -> _Builder:
     Functions of foreachBatch may run any action on their batch, and set any job group. `stop`
     prints no StackOverflowError of Spark if a query runs such a function. On a local master, Python
     workers run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
+    Python workers talk to Spark over Unix domain sockets, which makes small batches quicker, unless
+    spark.python.unix.domain.socket.enabled is set.
 
     All this also holds for a builder of Spark Connect that starts its server
     (`remote("local[2]")`). Any other server must have the jar: if not, `getOrCreate` raises
@@ -154,8 +157,13 @@ def _launching(
             # Launches the JVM, as the session would, unless a JVM is running.
             SparkContext._ensure_initialized(conf=conf)
             add_to_driver(SparkContext._gateway, str(_JAR))
-            launched = SparkConf().get(_JARS_KEY, "") or ""
-            builder.config(_JARS_KEY, _joined(launched, builder._options[_JARS_KEY]))
+            launched = dict(SparkConf().getAll())
+            builder.config(
+                _JARS_KEY, _joined(launched.get(_JARS_KEY, ""), builder._options[_JARS_KEY])
+            )
+            if SparkContext._active_spark_context is None:
+                for key, value in socket_settings({**launched, **options}, _temporary()).items():
+                    builder.config(key, value)
             session = create()
         if is_connect(session):
             configure_connect_session(session, str(_JAR))
@@ -163,6 +171,12 @@ def _launching(
         return session
 
     return get_or_create
+
+
+def _temporary() -> str:
+    """The temporary directory of the driver's JVM."""
+    jvm: Any = SparkContext._jvm
+    return str(jvm.java.lang.System.getProperty("java.io.tmpdir"))
 
 
 def check_spark_version(version: str) -> None:

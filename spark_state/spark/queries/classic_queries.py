@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.queries.adaptive_plans import turn_adaptive_plans_off
 from spark_state.spark.queries.ended_runs import name_ended_runs, note_started
 from spark_state.spark.queries.operator_starts import name_starts
 from spark_state.spark.queries.query_starts import (
@@ -55,8 +56,10 @@ def _check(
     name_ended_runs(writer._spark.sparkContext)
     # Last: a local property of this thread would stay if a later check refused the query.
     note_first_commit = name_starts(writer._spark, location, inputs_of(plan))
+    restore_adaptive_plans = turn_adaptive_plans_off(writer._spark)
 
     def note(query: StreamingQuery | None) -> None:
+        restore_adaptive_plans()
         if query is not None:
             note_started(query)
         note_first_commit(query)

@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from spark_state.errors import UnsupportedOperationError
+from spark_state.spark.queries.adaptive_plans import turn_adaptive_plans_off
 from spark_state.spark.queries.connect_runs import note_connect_run, stored_query
 from spark_state.spark.queries.connect_starts import (
     forget_connect_starts,
@@ -52,6 +53,7 @@ def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any | None], No
     stores = stored_query(df.sparkSession, "")
     operators = roots_of_connect_operators(df, stores.root)
     stored = replace(stores, roots=operators)
+    restore_adaptive_plans: Callable[[], None] | None = None
     if operators:
         _refuse_foreach_batch(writer)
         check_one_epoch(restore_sources_below(df))
@@ -61,8 +63,11 @@ def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any | None], No
         location = checkpoint_location(given, locations, written.query_name)
         _refuse_state_of_spark(df, location)
         name_connect_starts(df.sparkSession, location, stored)
+        restore_adaptive_plans = turn_adaptive_plans_off(df.sparkSession)
 
     def note(query: Any | None) -> None:
+        if restore_adaptive_plans is not None:
+            restore_adaptive_plans()
         if query is not None:
             note_connect_run(query, stores=stored)
         if operators:

@@ -26,6 +26,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 import spark_state
 from spark_state.spark.session.session_facts import session_facts
+from spark_state.spark.session.worker_sockets import SOCKETS_KEY
 from tests.support.applications.existing_jobs import by_rows, last_seen
 from tests.support.processors.arrow_totals import ArrowTotals
 from tests.support.processors.broadcast_rules import ALERTS, Judges
@@ -369,6 +370,7 @@ def configured(spark: SparkSession, folder: Path) -> dict[str, Any]:
     return {
         "cores": [facts.default_parallelism, facts.cores_per_executor],
         "cores of the server": context.defaultParallelism,
+        "sockets": context.getConf().get(SOCKETS_KEY),
         "state": [
             path.suffix for path in sorted((folder / "counts-checkpoint/state/0/0").iterdir())
         ],

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession, functions
 
 import spark_state
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.session.worker_sockets import SOCKETS_KEY
 from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
 from tests.support.provider.provider_jobs import HDFS
 
@@ -37,6 +38,7 @@ def count(folder: Path) -> None:
     print("counted", sorted(tuple(row) for row in table.collect()))
     print("metrics", "cowstateCommitMs" in operator["customMetrics"])
     print("plan", "StatePrefetch" in plan)
+    print("sockets", spark.sparkContext.getConf().get(SOCKETS_KEY))
 
 
 def run_counts(spark: SparkSession, folder: Path) -> Any:

@@ -1,0 +1,71 @@
+"""Chooses Unix domain sockets for the traffic between Spark's JVM and Python workers.
+
+Spark uses TCP on the loopback interface by default. There, a small write waits for an
+acknowledgement that the other end delays, so a task with a Python worker waits about 45 ms for
+nothing. A Unix domain socket does not wait. Spark reads the setting when the context starts.
+
+Spark creates the sockets in its temporary directory. The path of a socket has at most 104
+characters, and Spark's file names take 43 of these. On a cluster nobody knows the temporary
+directories of the executors, and YARN's are too long, so there the sockets are in /tmp.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.operator_configuration import is_local_master
+
+SOCKETS_KEY = "spark.python.unix.domain.socket.enabled"
+DIRECTORY_KEY = "spark.python.unix.domain.socket.dir"
+_VARIABLE = "PYSPARK_UDS_MODE"
+_MOST_CHARACTERS = 104 - len("/.") - len("01234567-0123-0123-0123-0123456789ab") - len(".sock")
+_SHORT = "/tmp"
+
+_hinted: set[str] = set()
+
+
+def socket_settings(settings: Mapping[str, Any], temporary: str) -> dict[str, str]:
+    """Return the settings to add to `settings`, for a context that is about to start; no settings
+    if the user has chosen, or if sockets cannot be created. `temporary`: the temporary directory of
+    the driver's JVM."""
+    if SOCKETS_KEY in settings or _VARIABLE in os.environ:
+        return {}
+    directory = settings.get(DIRECTORY_KEY)
+    if directory is None and is_local_master(str(settings.get("spark.master", ""))):
+        directory = temporary
+    if directory is not None and _fits(str(directory)):
+        return {SOCKETS_KEY: "true"}
+    if DIRECTORY_KEY not in settings and _fits(_SHORT):
+        return {SOCKETS_KEY: "true", DIRECTORY_KEY: _SHORT}
+    return {}
+
+
+def _fits(directory: str) -> bool:
+    """Return True if this user can create a socket in a directory of this machine."""
+    return len(directory) <= _MOST_CHARACTERS and os.access(directory, os.W_OK | os.X_OK)
+
+
+def _context_settings(spark: SparkSession) -> list[tuple[str, str]]:
+    return spark.sparkContext.getConf().getAll()
+
+
+def hint_at_sockets(spark: SparkSession) -> None:
+    """Warn once if the application of a session runs without Unix domain sockets, unless the user
+    has chosen so."""
+    settings = dict(spark.conf.getAll if is_connect(spark) else _context_settings(spark))
+    application = settings.get("spark.app.id", "")
+    if SOCKETS_KEY in settings or _VARIABLE in os.environ or application in _hinted:
+        return
+    _hinted.add(application)
+    warnings.warn(
+        f"Python workers of this session talk to Spark over TCP, which makes each task of a small "
+        f"batch wait. Set {SOCKETS_KEY}=true before the session starts, or build the session with "
+        "spark_state.configure, which sets it; =false keeps TCP without this hint",
+        stacklevel=4,
+    )
