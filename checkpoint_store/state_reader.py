@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.errors import (
     CorruptObjectError,
@@ -55,9 +55,6 @@ from checkpoint_store.states.state_history import (
 )
 from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.states.version_times import VersionTimes
-
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 _Added = list[tuple[StateVersion, tuple[StateHandle, ...]]]
 

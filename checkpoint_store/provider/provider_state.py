@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.errors import (
     CorruptObjectError,
@@ -40,8 +40,6 @@ from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 
 _LOG = logging.getLogger(__name__)
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 
 @dataclass(frozen=True, slots=True)

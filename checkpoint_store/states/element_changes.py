@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.files.state_file import DELETE, OP, PUT
@@ -28,9 +28,6 @@ from checkpoint_store.states.row_fold import (
     flat_schema,
 )
 from checkpoint_store.states.state_history import StateShape
-
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 VersionTime = tuple[int, int | None]
 """A version, and the time at which its batch was planned (ms since 1970; None if not known)."""

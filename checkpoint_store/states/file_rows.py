@@ -9,7 +9,7 @@ from itertools import chain, groupby, islice
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import KEY_GROUP_COLUMN
@@ -17,9 +17,6 @@ from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.states.row_fold import concat_rows, flat_rows
 from checkpoint_store.states.state_history import StateHistory, StateShape
-
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 Batches = Iterable[pa.RecordBatch]
 

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.files.evolved_columns import evolved
 from checkpoint_store.files.spark_schema import parse_spark_schema
@@ -72,8 +72,6 @@ ADDED_COLUMNS = frozenset(
 """Names that no column of a state has."""
 
 _BASE_VERSION = -1
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 _Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
