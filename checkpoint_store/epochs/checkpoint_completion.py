@@ -48,8 +48,8 @@ from checkpoint_store.epochs.operator_layout import (
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup, SubtaskGroups
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.objects.named_object import unique_of_uuid
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.unique_names import unique_of_uuid
 
 _log = logging.getLogger(__name__)
 

@@ -24,9 +24,8 @@ from checkpoint_store.files.state_file import (
 )
 from checkpoint_store.files.state_file_name import StateFileName
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.named_object import read_verified
+from checkpoint_store.objects.named_object import read_verified, unique_of_uuid
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.unique_names import unique_of_uuid
 
 _FILES_AHEAD = 8
 _DECODING_THREADS = 2

@@ -17,9 +17,8 @@ from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.checkpoint_codec import encode_begun
 from checkpoint_store.epochs.completed_checkpoint import Barrier, Run
 from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory, Way
-from checkpoint_store.objects.named_object import list_named
+from checkpoint_store.objects.named_object import list_named, put_if_absent
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.shared_names import put_if_absent
 from checkpoint_store.runs.checkpoint_location import check_location, digest_of
 from checkpoint_store.runs.run_errors import RunOverError
 

@@ -47,11 +47,14 @@ from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.object_names import STORE
-from checkpoint_store.objects.named_object import list_named
+from checkpoint_store.objects.named_object import (
+    list_named,
+    put_if_absent,
+    read_or_create,
+    unique_of_uuid,
+)
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.passed_over import tell_passed_over
-from checkpoint_store.objects.shared_names import put_if_absent, read_or_create
-from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.schema_text import schema_text
 from checkpoint_store.states.event_time import NO_WATERMARKS
 from checkpoint_store.tables import table_layout as layout
