@@ -10,13 +10,19 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Sequence
+from itertools import groupby
 
 import pyarrow as pa
 
 from checkpoint_store.errors import CorruptObjectError
-from checkpoint_store.files.file_index import INDEX_METADATA, FilePiece, decode_index, runs_of
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_file import StateFile, not_ours
+from checkpoint_store.files.state_file import (
+    INDEX_METADATA,
+    FilePiece,
+    StateFile,
+    decode_index,
+    not_ours,
+)
 from checkpoint_store.files.state_handle import FileTail, StateHandle
 from checkpoint_store.objects.named_object import read_range
 from checkpoint_store.objects.object_store import ObjectStore
@@ -37,8 +43,9 @@ def read_partially(
     def is_needed(batch: int) -> bool:
         return any(file.has_rows(batch, of_handle) for of_handle in key_groups)
 
-    for run in runs_of(pieces, is_needed):
-        _read_pieces(store, handle, run, memory)
+    for needed, run in groupby(enumerate(pieces), lambda numbered: is_needed(numbered[0])):
+        if needed:
+            _read_pieces(store, handle, [piece for _, piece in run], memory)
     return file
 
 
