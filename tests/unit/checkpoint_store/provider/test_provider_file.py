@@ -46,7 +46,7 @@ def test_rows_are_read_as_they_were_written(sums: list[int] | None) -> None:
 def test_a_file_without_rows_has_its_schemas() -> None:
     file = decode(file_bytes(NAME, []))
     assert file.batches == ()
-    assert file.key_schema.fields[0][0] == "number"
+    assert file.schemas.key.fields[0][0] == "number"
 
 
 def test_a_file_that_was_cut_is_refused_wherever_the_cut_is() -> None:
