@@ -321,5 +321,4 @@ def _are_written(
 
 
 def _of_parallelism(parallelism: int, names: Iterable[GroupName]) -> list[GroupName]:
-    """The groups written at this parallelism."""
     return [name for name in names if name.parallelism == parallelism]

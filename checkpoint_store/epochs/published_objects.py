@@ -188,7 +188,6 @@ class PublishedObjects:
         epoch: int,
         decode: Callable[[bytes, Source], _T],
     ) -> _T:
-        """Read and decode a document, unless the document is remembered."""
         said = remembered.get(name)
         if said is None:
             data = read_named(self._store, name, epoch)

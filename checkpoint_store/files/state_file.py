@@ -192,7 +192,6 @@ def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
 
 
 def _schema(table: pa.Table, header: StateFileHeader, entries: list[_BatchEntry]) -> pa.Schema:
-    """Return the schema of a file, with the metadata about the file."""
     metadata = {
         "format_version": str(FORMAT_VERSION),
         "kind": header.kind,

@@ -15,8 +15,8 @@ A run that has begun and completed nothing yet may have started from any retaine
 is deleted while the newest begun run is not on the timeline. The pause ends soon: the run completes
 its epoch, the next run begins, or a run still alive notices the newer run.
 
-Many manifests may name a file, and manifests expire by epoch. So for each file only the newest epoch
-among the epochs of its manifests is kept in memory.
+Many manifests may name a file, and manifests expire by epoch. So for each file, only the newest
+epoch of its manifests is kept in memory.
 """
 
 from __future__ import annotations
@@ -101,7 +101,6 @@ class CheckpointRetention:
         return deleted + delete_in_turn(self._store, sorted(unneeded.difference(groups)))
 
     def _directories_before(self, oldest_retained: int) -> list[EpochDirectory]:
-        """Directories of expired epochs that may hold barriers."""
         directories = [d for d in self._published.epoch_directories() if d.epoch < oldest_retained]
         self._without_barriers.intersection_update(directories)
         return [d for d in directories if d not in self._without_barriers]

@@ -91,7 +91,6 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
 
 
 def _footer(data: bytes) -> ArrowFooter:
-    """Parse and verify the footer."""
     if not data:
         raise ValueError("it is empty, as after a power failure before it was on the disk")
     if len(data) <= 2 * _TAIL_BYTES:

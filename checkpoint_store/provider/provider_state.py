@@ -76,7 +76,6 @@ class PartitionReader:
         self.files = ProviderFiles(self._lengths)
 
     def _listed(self, where: StorePartition) -> dict[str, int]:
-        """The lengths in bytes of the files of a store, by name."""
         objects = self._objects.list(where.directory)
         return {info.name.rpartition("/")[2]: info.length for info in objects}
 

@@ -181,7 +181,6 @@ def _visible(paths: Sequence[str]) -> list[str]:
 
 
 def _numbers(checkpoint: ObjectStore, directory: str) -> list[int]:
-    """The subdirectories with a number as name, ascending."""
     names = [path.rpartition("/")[2] for path in checkpoint.list_directories(directory)]
     return sorted(int(name) for name in names if _is_number(name))
 

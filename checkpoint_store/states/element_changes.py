@@ -69,14 +69,12 @@ def whole_rules(shape: StateShape) -> FoldRules:
 
 
 def _expired(state: pa.Table, now_ms: int | None) -> pa.Table:
-    """The elements that have expired at `now_ms`."""
     if now_ms is None:
         return state.slice(0, 0)
     return state.filter(pc.fill_null(pc.less_equal(state[EXPIRES], now_ms), False))
 
 
 def _puts(elements: pa.Table, shape: StateShape) -> pa.Table:
-    """A put row for each key that has elements."""
     whole = whole_collections(elements, shape.kind, flat_schema(shape))
     return whole.append_column(OP, pa.repeat(pa.scalar(PUT), whole.num_rows))
 

@@ -396,12 +396,12 @@ def _events(timeline: _Timeline, versions: _Numbers) -> _Events:
 
 
 def _images(timeline: _Timeline, events: _Events) -> pa.Table:
-    """The change rows of the events."""
     updated = np.flatnonzero(events.existed & events.exists)
     old, new = events.before[updated], events.after[updated]
     changed = np.zeros(len(updated), np.bool_)
     for name in timeline.rules.value_names:
-        changed |= ~same_values(_array(timeline.at(old, name)), _array(timeline.at(new, name)))
+        values = [timeline.at(moments, name).combine_chunks() for moments in (old, new)]
+        changed |= ~same_values(*values)
     updated = updated[changed]
     kinds = [
         (DELETE, np.flatnonzero(events.existed & ~events.exists), events.before),
@@ -432,10 +432,6 @@ def _ranks(column: Any) -> _Numbers:
 def _numbers(column: Any) -> _Numbers:
     numbers: _Numbers = column.to_numpy().astype(np.int64)
     return numbers
-
-
-def _array(column: Any) -> Any:
-    return column.combine_chunks()
 
 
 @lru_cache(maxsize=64)

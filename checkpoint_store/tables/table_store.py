@@ -54,6 +54,7 @@ from checkpoint_store.objects.named_object import (
     unique_of_uuid,
 )
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.passed_over import tell_passed_over
 from checkpoint_store.schema_text import schema_text
 from checkpoint_store.states.event_time import NO_WATERMARKS
@@ -75,7 +76,7 @@ from checkpoint_store.tables.table_version import (
     TableVersion,
     compacted,
 )
-from checkpoint_store.tables.unnamed_files import LOOK_AFTER_SECONDS, missing_files, shown_alive
+from checkpoint_store.tables.unnamed_files import LOOK_AFTER_SECONDS, shown_alive
 
 _COMMIT_TRIES = 20
 _FIRST_PAUSE_SECONDS = 0.02
@@ -398,13 +399,16 @@ class TableStore:
             raise LostVersionError(self.url, lost, commit.writer, commit.batch, last_batch)
 
     def _check_files_there(self, commit: TableCommit) -> None:
-        """Raise LostFilesError if files of a slow batch are gone."""
         since = commit.written_since
         if since is not None and self._now() - since > LOOK_AFTER_SECONDS:
             self._check_there(commit.files, _named(commit))
 
     def _check_there(self, files: tuple[StateHandle, ...], writer: str) -> None:
-        missing = missing_files(self._store, (file.name for file in files))
+        """Raise LostFilesError if files are gone. Costs one listing for each batch."""
+        names = {file.name for file in files}
+        directories = sorted({name.rpartition("/")[0] for name in names})
+        infos = in_parallel(self._store.list, directories)
+        missing = sorted(names - {info.name for of_batch in infos for info in of_batch})
         if missing:
             raise LostFilesError(self.url, missing[0], writer, len(missing))
 
@@ -475,7 +479,6 @@ class TableStore:
 
 
 def _shown_options(metadata: TableMetadata) -> list[tuple[str, str]]:
-    """The options fixed when a table is created, by name."""
     return [
         ("keys", schema_text(metadata.key_schema_json)),
         ("sequenceBy", str(metadata.sequence_by)),

@@ -25,7 +25,6 @@ from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import (
-    OperatorName,
     OperatorProgress,
     operator_progress,
 )
@@ -71,7 +70,6 @@ SECOND = EpochReport(
     memory_bytes=12,
     last_publish_ms=13,
 )
-NAME = OperatorName("counts", "dict://store")
 
 
 def operator_in(folder: Path, run_id: str = "run-a") -> ScriptedOperator:
@@ -80,7 +78,7 @@ def operator_in(folder: Path, run_id: str = "run-a") -> ScriptedOperator:
 
 def progress_of(*barriers: Barrier, subtasks: bool = True) -> OperatorProgress:
     checkpoint = CompletedCheckpoint(4, Run(1, "run-a"), len(barriers), barriers)
-    return operator_progress(NAME, checkpoint, 1_234, subtasks=subtasks)
+    return operator_progress("counts", "dict://store", checkpoint, 1_234, subtasks=subtasks)
 
 
 class TestNumbers:
