@@ -6,8 +6,8 @@ Rows are sorted by `_key_group` and then by key, and cut into record batches of 
 The schema's metadata describes the file and the key groups of each batch, so a reader of a few key
 groups decompresses only the batches of its key groups. A long file is cut at the ends of key groups
 where possible, and has one more batch, without rows, which carries an index. With the index a
-reader of a few key groups downloads only the bytes of its batches, see partial_file. The index has
-a checksum for each piece of the file, one piece for each record batch with rows. The tail's
+reader of a few key groups downloads only the bytes of its batches, see state_file_store. The index
+has a checksum for each piece of the file, one piece for each record batch with rows. The tail's
 checksum is in the handle:
 
     piece 0                 piece 1              tail

@@ -59,7 +59,6 @@ from checkpoint_store.objects.passed_over import tell_passed_over
 from checkpoint_store.schema_text import schema_text
 from checkpoint_store.states.event_time import NO_WATERMARKS
 from checkpoint_store.tables import table_layout as layout
-from checkpoint_store.tables.late_commits import standing_of
 from checkpoint_store.tables.table_codec import (
     decode_compaction,
     decode_table,
@@ -75,6 +74,7 @@ from checkpoint_store.tables.table_version import (
     TableMetadata,
     TableVersion,
     compacted,
+    standing_of,
 )
 from checkpoint_store.tables.unnamed_files import LOOK_AFTER_SECONDS, shown_alive
 
@@ -444,7 +444,7 @@ class TableStore:
     ) -> bool:
         """Put a version. Return False if another version took the name, or if retention had deleted
         the number before the put. In the latter case the version is deleted again, see
-        late_commits."""
+        standing_of."""
         name, data = layout.version_name(version.version), encode_version(version)
         if not put_if_absent(self._store, name, data):
             return False
