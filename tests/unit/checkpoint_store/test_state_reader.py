@@ -23,9 +23,6 @@ from checkpoint_store.states.state_history import StateShape, VersionInfo
 from tests.support.operators.fake_state_history import FakeStateHistory, Row
 from tests.support.tables.table_rows_of import schema_json
 
-ALL = KeyGroupRange(0, 7)
-
-
 SHAPE = StateShape(
     state="row",
     key_schema_json=schema_json(id="long"),
@@ -225,14 +222,6 @@ def test_a_state_without_keys_has_one_row() -> None:
         (2, "update_postimage", 11),
         (2, "delete", 12),
     ]
-
-
-def test_a_table_of_keys_alone_has_its_keys() -> None:
-    shape = StateShape("row", schema_json(id="long"), schema_json(), ("id",))
-    history = history_of([Row((1,), {}), Row((2,), {})], [Row((1,), None)], shape=shape)
-    reader = StateReader(history)
-    assert rows(reader.read()) == [(2,)]
-    assert changes(reader, 10) == [(1, "delete", 11)]
 
 
 def test_versions_are_those_that_are_there_with_their_times() -> None:

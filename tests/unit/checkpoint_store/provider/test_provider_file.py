@@ -15,8 +15,6 @@ from tests.support.provider.provider_file_bytes import (
     key_row,
     row_sums,
     schema_json,
-    sealed,
-    snapshot,
     value_row,
 )
 
@@ -96,13 +94,3 @@ def test_a_type_that_is_not_known_is_named_with_its_column() -> None:
     forged = {"cowstate.value_schema": schema_json("place", "geometry(4326)")}
     with pytest.raises(UnreadableStateError, match=r"column place has type geometry\(4326\)"):
         decode(file_bytes(NAME, ROWS, forged))
-
-
-def test_a_file_under_the_name_of_another_is_refused() -> None:
-    with pytest.raises(CorruptObjectError, match="it says kind = changelog, its name snapshot"):
-        decode_provider_file(file_bytes(NAME, ROWS), snapshot(3), SOURCE)
-
-
-def test_sealing_a_file_again_changes_nothing() -> None:
-    data = file_bytes(NAME, ROWS)
-    assert sealed(data) == data
