@@ -80,8 +80,9 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
         _check_format(footer.metadata, source)
         _check_identity(footer.metadata, name)
         batches = _batches(data, footer)
-        stated = (footer.metadata[f"cowstate.{part}_schema"] for part in ("key", "value"))
-        return ProviderFile(name, StateSchemas.of(*stated, str(name)), batches)
+        stated = footer.metadata
+        key, value = stated["cowstate.key_schema"], stated["cowstate.value_schema"]
+        return ProviderFile(name, StateSchemas.of(key, value, str(name)), batches)
     except UnsupportedSparkTypeError as error:
         raise UnreadableStateError(source.url, source.name, str(error)) from error
     except KeyError as error:
