@@ -12,7 +12,6 @@ from checkpoint_store.operator_stores import operators_at
 from checkpoint_store.operators.operator_errors import NoProgressError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import (
-    OperatorName,
     OperatorProgress,
     operator_progress,
 )
@@ -58,5 +57,5 @@ def _newest(history: OperatorHistory, epochs: int, *, subtasks: bool) -> list[Op
 def progress_at(history: OperatorHistory, epoch: int, *, subtasks: bool) -> OperatorProgress:
     """Read the progress of one epoch. Raises VersionNotRetainedError, CorruptObjectError."""
     checkpoint, committed_ms = history.committed_at(epoch)
-    operator = OperatorName(history.metadata.operator, history.url)
-    return operator_progress(operator, checkpoint, committed_ms, subtasks=subtasks)
+    name = history.metadata.operator
+    return operator_progress(name, history.url, checkpoint, committed_ms, subtasks=subtasks)

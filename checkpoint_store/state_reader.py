@@ -7,11 +7,11 @@ gives the reader a StateMemory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.errors import (
     CorruptObjectError,
@@ -55,9 +55,6 @@ from checkpoint_store.states.state_history import (
 )
 from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.states.version_times import VersionTimes
-
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 _Added = list[tuple[StateVersion, tuple[StateHandle, ...]]]
 
@@ -392,17 +389,11 @@ def _joined(tables: Sequence[pa.Table], versions: Sequence[VersionInfo]) -> pa.T
     return pa.concat_tables(marked, promote_options="permissive")
 
 
-def _shown(changes: pa.Table, shape: StateShape, versions: Iterable[VersionInfo]) -> pa.Table:
-    """Select the columns that users see."""
-    shown = changes.select([*shape.columns, CHANGE_TYPE, COMMIT_VERSION])
-    return _with_timestamps(shown, versions)
-
-
-def _with_timestamps(changes: pa.Table, versions: Iterable[VersionInfo]) -> pa.Table:
-    """Add a column with the commit time of each change's version."""
-    infos = list(versions)
-    numbers = pa.array([info.version for info in infos], pa.int64())
-    times: Any = pa.array([info.timestamp_ms * 1000 for info in infos], pa.int64())
+def _shown(changes: pa.Table, shape: StateShape, versions: Sequence[VersionInfo]) -> pa.Table:
+    """Select the columns that users see, and add the commit time of each change's version."""
+    numbers = pa.array([info.version for info in versions], pa.int64())
+    times: Any = pa.array([info.timestamp_ms * 1000 for info in versions], pa.int64())
     places = pc.index_in(changes[COMMIT_VERSION], value_set=numbers)
     timestamps = times.cast(pa.timestamp("us", "UTC")).take(places)
-    return changes.append_column(COMMIT_TIMESTAMP, timestamps)
+    shown = changes.select([*shape.columns, CHANGE_TYPE, COMMIT_VERSION])
+    return shown.append_column(COMMIT_TIMESTAMP, timestamps)

@@ -1,5 +1,5 @@
 """Encodes and decodes the JSON documents of an operator's store. Pure. The module `document` draws
-the envelope of a document."""
+the envelope of a document. All decoders raise CorruptObjectError and UnsupportedFormatError."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def encode_metadata(metadata: StoreMetadata) -> bytes:
 
 
 def decode_metadata(data: bytes, source: Source) -> StoreMetadata:
-    """Decode `store.json`. Raises CorruptObjectError, UnsupportedFormatError."""
     return decode_document("store", data, source, lambda body: decode_body(StoreMetadata, body))
 
 
@@ -54,8 +53,7 @@ def encode_begun(run: Run, checkpoint: str | None) -> bytes:
 
 
 def decode_begun_checkpoint(data: bytes, source: Source) -> str | None:
-    """Decode the location of the checkpoint; None if the run did not know the location. Raises
-    CorruptObjectError, UnsupportedFormatError."""
+    """Decode the location of the checkpoint; None if the run did not know the location."""
 
     def build(body: Body) -> str | None:
         checkpoint = body["checkpoint"]
@@ -65,19 +63,11 @@ def decode_begun_checkpoint(data: bytes, source: Source) -> str | None:
 
 
 def encode_barrier(barrier: Barrier) -> bytes:
-    """Encode a barrier."""
     return encode_document("barrier", barrier)
 
 
 def decode_barrier(data: bytes, source: Source) -> Barrier:
-    """Decode a barrier. Raises CorruptObjectError, UnsupportedFormatError."""
-
-    def build(body: Body) -> Barrier:
-        barrier = decode_body(Barrier, body)
-        _check_names(barrier)
-        return barrier
-
-    return decode_document("barrier", data, source, build)
+    return decode_document("barrier", data, source, _decode_barrier)
 
 
 def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
@@ -92,22 +82,14 @@ def encode_grouped_manifest(checkpoint: GroupedCheckpoint) -> bytes:
 
 
 def encode_group(barriers: Sequence[Barrier]) -> bytes:
-    """Encode the barriers of a group."""
     return encode_document("group", {"barriers": tuple(barriers)})
 
 
 def decode_group(data: bytes, source: Source) -> tuple[Barrier, ...]:
-    """Decode the barriers of a group. Raises CorruptObjectError, UnsupportedFormatError."""
-
-    def build(body: Body) -> tuple[Barrier, ...]:
-        return _decode_barriers(body["barriers"])
-
-    return decode_document("group", data, source, build)
+    return decode_document("group", data, source, lambda body: _decode_barriers(body["barriers"]))
 
 
 def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint | GroupedCheckpoint:
-    """Decode a manifest. Raises CorruptObjectError, UnsupportedFormatError."""
-
     def build(body: Body) -> CompletedCheckpoint | GroupedCheckpoint:
         epoch, parallelism = decode_number(body["epoch"]), decode_number(body["parallelism"])
         run = decode_body(Run, body["run"])
@@ -122,10 +104,7 @@ def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint | Groupe
 
 
 def _decode_barriers(bodies: Sequence[Body]) -> tuple[Barrier, ...]:
-    barriers = tuple(decode_body(Barrier, body) for body in bodies)
-    for barrier in barriers:
-        _check_names(barrier)
-    return barriers
+    return tuple(map(_decode_barrier, bodies))
 
 
 def _decode_group_object(first: object, last: object, name: object) -> tuple[SubtaskGroup, str]:
@@ -134,12 +113,14 @@ def _decode_group_object(first: object, last: object, name: object) -> tuple[Sub
     return SubtaskGroup(decode_number(first), decode_number(last)), text
 
 
-def _check_names(barrier: Barrier) -> None:
+def _decode_barrier(body: Body) -> Barrier:
+    barrier = decode_body(Barrier, body)
     _check_run(barrier.run)
     for handle in barrier.handles:
         check_handle(handle, parse_state_file)
     if barrier.operator_state is not None:
         check_file_name(barrier.operator_state.name, "operator-state", parse_state_file)
+    return barrier
 
 
 def _check_run(run: Run) -> None:

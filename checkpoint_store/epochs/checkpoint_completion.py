@@ -48,8 +48,8 @@ from checkpoint_store.epochs.operator_layout import (
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup, SubtaskGroups
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.objects.named_object import unique_of_uuid
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.unique_names import unique_of_uuid
 
 _log = logging.getLogger(__name__)
 
@@ -321,5 +321,4 @@ def _are_written(
 
 
 def _of_parallelism(parallelism: int, names: Iterable[GroupName]) -> list[GroupName]:
-    """The groups written at this parallelism."""
     return [name for name in names if name.parallelism == parallelism]

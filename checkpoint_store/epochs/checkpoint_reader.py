@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from checkpoint_store.epochs.barrier_alignment import Alignment, align, align_last_writer
 from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
@@ -35,7 +36,8 @@ class CheckpointReader:
         """Read an intact manifest among `names`, all of one epoch and run. Return two values: the
         share, None if no manifest is intact; and the error of a damaged manifest, None if no damage
         was found."""
-        return self._published.latest_read(names, lambda name: self._read(name, asked))
+        read = partial(self._published.read_share, asked=asked)
+        return self._published.latest_read(names, read)
 
     def share_of(
         self,
@@ -91,8 +93,3 @@ class CheckpointReader:
                 self._store.url, alignment.epoch, alignment.present(), alignment.missing()
             )
         return None
-
-    def _read(self, name: ManifestName, asked: AskedKeyGroups | None) -> CheckpointShare:
-        if asked is None:
-            return share_of_all(self._published.read_manifest(name))
-        return self._published.read_share(name, asked)

@@ -76,9 +76,8 @@ class PublishedObjects:
     ) -> list[ManifestName]:
         """The names of all manifests, or of an epoch's manifests, or of a run's manifests of an
         epoch. Costs one listing."""
-        return self._manifests_with(
-            "" if epoch is None else layout.manifest_prefix(epoch, run_number)
-        )
+        prefix = "" if epoch is None else layout.manifest_prefix(epoch, run_number)
+        return self._manifests_with(prefix)
 
     def _manifests_with(self, prefix: str) -> list[ManifestName]:
         return [*list_named(self._store, object_names.MANIFESTS, layout.parse_manifest, prefix)]
@@ -108,11 +107,8 @@ class PublishedObjects:
     ) -> list[GroupName]:
         """The names of all group objects of one epoch and run, or of the objects of one group.
         Costs one listing."""
-        prefix = (
-            object_names.GROUP_PREFIX
-            if group is None
-            else f"{object_names.GROUP_PREFIX}{group.first:05d}-"
-        )
+        first = "" if group is None else f"{group.first:05d}-"
+        prefix = f"{object_names.GROUP_PREFIX}{first}"
         return [*list_named(self._store, str(directory), layout.parse_group, prefix)]
 
     def read_manifest(self, name: ManifestName) -> CompletedCheckpoint:
@@ -127,9 +123,11 @@ class PublishedObjects:
         objects = tuple(text for _, text in said.groups)
         return CompletedCheckpoint(said.epoch, said.run, said.parallelism, barriers, objects)
 
-    def read_share(self, name: ManifestName, asked: AskedKeyGroups) -> CheckpointShare:
-        """Read a manifest's share for the key groups `asked`. Raises ObjectMissingError,
-        CorruptObjectError, UnsupportedFormatError."""
+    def read_share(self, name: ManifestName, asked: AskedKeyGroups | None) -> CheckpointShare:
+        """Read a manifest's share for the key groups `asked`, or the whole checkpoint. Raises the
+        errors of `read_manifest`."""
+        if asked is None:
+            return share_of_all(self.read_manifest(name))
         said, summary = self._manifest(name), name.summary
         if isinstance(said, CompletedCheckpoint) or summary is None:
             whole = self.read_manifest(name)
@@ -163,10 +161,7 @@ class PublishedObjects:
             raise CorruptObjectError(self._store.url, error.name, problem, name.epoch) from error
 
     def read_group(self, name: GroupName) -> tuple[Barrier, ...]:
-        """Read the barriers of a group.
-
-        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
-        """
+        """Read the barriers of a group. Raises the errors of `read_manifest`."""
         return self._group(str(name), name.directory, name.parallelism, name.group)
 
     def _group(
@@ -193,7 +188,6 @@ class PublishedObjects:
         epoch: int,
         decode: Callable[[bytes, Source], _T],
     ) -> _T:
-        """Read and decode a document, unless the document is remembered."""
         said = remembered.get(name)
         if said is None:
             data = read_named(self._store, name, epoch)
@@ -202,10 +196,7 @@ class PublishedObjects:
         return said
 
     def read_barrier(self, name: BarrierName) -> Barrier:
-        """Read a barrier.
-
-        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
-        """
+        """Read a barrier. Raises the errors of `read_manifest`."""
         return self._read_once(self._barriers, str(name), name.directory.epoch, decode_barrier)
 
     def read_barriers(self, names: Sequence[BarrierName]) -> list[Barrier]:
@@ -225,13 +216,6 @@ class PublishedObjects:
             return self.read_barrier(name)
         except CorruptObjectError as error:
             return error
-
-    def latest_intact(
-        self, names: Iterable[ManifestName]
-    ) -> tuple[CompletedCheckpoint | None, CorruptObjectError | None]:
-        """Read the latest intact manifest of one epoch and run as a whole checkpoint. Returns and
-        raises what `latest_read` does."""
-        return self.latest_read(names, self.read_manifest)
 
     def latest_read(
         self, names: Iterable[ManifestName], read: Callable[[ManifestName], _T]
@@ -275,12 +259,8 @@ def latest_first(names: Iterable[ManifestName]) -> list[ManifestName]:
 
 def _replaces(name: BarrierName, other: BarrierName) -> bool:
     """True if `name` is of a later attempt than `other`, at the same subtask."""
-    is_same_subtask = (name.directory, name.subtask, name.parallelism) == (
-        other.directory,
-        other.subtask,
-        other.parallelism,
-    )
-    return is_same_subtask and (name.attempt, name.unique) > (other.attempt, other.unique)
+    of_same_subtask = replace(name, attempt=other.attempt, unique=other.unique) == other
+    return of_same_subtask and (name.attempt, name.unique) > (other.attempt, other.unique)
 
 
 def _remembered(most: int, handles_of: Callable[[_T], int]) -> Remembered[str, _T]:

@@ -36,14 +36,6 @@ from checkpoint_store.objects.parallel_requests import in_parallel
 _TABLES_AT_ONCE = 4
 
 
-LocalCopy = Callable[[FilePart], Path | None]
-
-
-def no_local_copy(part: FilePart) -> Path | None:
-    """Return None: there is no local copy of `part`."""
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class DatabaseFileStore:
     """The databases in `store`. Safe to use from several threads and processes."""
@@ -101,7 +93,7 @@ class DatabaseFileStore:
         handle: StateHandle,
         contents: DatabaseContents,
         folder: Path,
-        local_copy: LocalCopy = no_local_copy,
+        local_copy: Callable[[FilePart], Path | None] | None = None,
     ) -> None:
         """Make `folder`, and put all files of a database into the folder. `local_copy`: finds a
         whole copy of a part on the same disk; the copy is linked, and the part is not downloaded.
@@ -111,7 +103,7 @@ class DatabaseFileStore:
             (folder / name).write_bytes(data)
 
         def download(table: str, part: FilePart) -> None:
-            held = local_copy(part)
+            held = None if local_copy is None else local_copy(part)
             if held is None or not _is_linked(held, folder / table):
                 (folder / table).write_bytes(self._verified(part, handle.epoch))
 

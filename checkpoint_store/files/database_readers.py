@@ -8,11 +8,11 @@ engine's name.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 import pyarrow as pa
 
@@ -46,14 +46,9 @@ class DatabaseReaderError(CheckpointStoreError):
         )
 
 
-class DatabaseReader(Protocol):
-    """Reads a database of one engine."""
-
-    def __call__(
-        self, folder: Path, source: Source, contents: DatabaseContents, key_groups: KeyGroupRange
-    ) -> Iterator[pa.RecordBatch]:
-        """Read the rows of the key groups, sorted as in a snapshot. `folder` has copies of the
-        database's files; only this call uses the folder. `source`: the database, for errors."""
+DatabaseReader = Callable[[Path, Source, DatabaseContents, KeyGroupRange], Iterator[pa.RecordBatch]]
+"""Reads the rows of the key groups, sorted as in a snapshot, from a folder with copies of the
+database's files. Only this call uses the folder."""
 
 
 def database_reader(contents: DatabaseContents, source: Source) -> DatabaseReader:

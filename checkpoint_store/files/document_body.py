@@ -67,7 +67,6 @@ def decode_body(kind: type[_T], body: object) -> _T:
 
 @cache
 def _decoder(kind: Any) -> _Decode:
-    """Return the decoder for values of a type."""
     if is_dataclass(kind):
         return _list_decoder(kind) if kind in _AS_LISTS else _object_decoder(kind)
     origin, parts = get_origin(kind), get_args(kind)

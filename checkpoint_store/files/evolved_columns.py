@@ -13,10 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
-
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
-pc: Any = pyarrow.compute
+import pyarrow.compute as pc
 
 
 def evolved(array: Any, data_type: pa.DataType) -> Any:

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 Bound = int | str
 _LONGEST_TEXT = 256
 _FIRST_DAY = datetime.date(1970, 1, 1)
-# The type stubs of pyarrow.compute reject arguments that its functions take: chunked arrays.
-pc: Any = pyarrow.compute
 
 
 @dataclass(frozen=True, slots=True)

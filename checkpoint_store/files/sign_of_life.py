@@ -15,9 +15,9 @@ from dataclasses import replace
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.document import encode_document
 from checkpoint_store.files.state_file_name import StateFileName
+from checkpoint_store.objects.named_object import unique_of_uuid
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.unique_names import unique_of_uuid
 
 
 class SignsOfLife:

@@ -83,7 +83,6 @@ class ArrayType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """list<element>"""
         return pa.list_(pa.field("element", self.element.arrow))
 
 
@@ -96,7 +95,6 @@ class MapType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """map<key, value>"""
         return pa.map_(self.key.arrow, self.value.arrow)
 
 
@@ -108,7 +106,6 @@ class StructType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """struct<fields>"""
         return pa.struct([pa.field(name, field_type.arrow) for name, field_type in self.fields])
 
     @property

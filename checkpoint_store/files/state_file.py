@@ -6,7 +6,12 @@ Rows are sorted by `_key_group` and then by key, and cut into record batches of 
 The schema's metadata describes the file and the key groups of each batch, so a reader of a few key
 groups decompresses only the batches of its key groups. A long file is cut at the ends of key groups
 where possible, and has one more batch, without rows, which carries an index. With the index a
-reader of a few key groups downloads only the bytes of its batches, see partial_file.
+reader of a few key groups downloads only the bytes of its batches, see state_file_store. The index
+has a checksum for each piece of the file, one piece for each record batch with rows. The tail's
+checksum is in the handle:
+
+    piece 0                 piece 1              tail
+    "ARROW1" schema, batch  batch           ...  batch without rows, with the index; footer "ARROW1"
 
     cowstate.format_version  "1"
     cowstate.kind            "changelog" | "snapshot"
@@ -31,9 +36,9 @@ import hashlib
 import io
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 import pyarrow as pa
@@ -41,8 +46,6 @@ import pyarrow.compute as pc
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.entry_growth import noted_growth
-from checkpoint_store.files.file_index import INDEX_METADATA, index_of
-from checkpoint_store.files.ipc_options import read_options, write_options
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FileTail, StateFileKind, StateHandle
 
@@ -51,6 +54,7 @@ KEY_GROUP_COLUMN = "_key_group"
 STATE, OP = "_state", "_op"
 PUT, DELETE = "put", "delete"
 STATE_METADATA = b"cowstate.state"
+INDEX_METADATA = b"cowstate.index"
 MAX_BATCH_ROWS = 65_536
 
 # Bytes of uncompressed columns from which a file has an index. Reading an index takes a request of
@@ -62,6 +66,8 @@ BATCH_BYTES = 2 << 20
 
 _MOST_BATCH_BYTES = BATCH_BYTES * MAX_BATCH_ROWS // BATCH_ROWS
 _PREFIX = "cowstate."
+# For fewer bytes, waking Arrow's threads takes longer than the work.
+_WORTH_THREADS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,31 @@ class EncodedFile:
     tail: FileTail | None
 
 
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """Some bytes of a file, from byte `start` on; `checksum`: sha256, hex."""
+
+    start: int
+    length: int
+    checksum: str
+
+    @property
+    def end(self) -> int:
+        """The byte after the piece's last byte."""
+        return self.start + self.length
+
+
+def write_options(uncompressed_bytes: int) -> pa.ipc.IpcWriteOptions:
+    """Return the options to write columns of `uncompressed_bytes` bytes."""
+    use_threads = uncompressed_bytes >= _WORTH_THREADS_BYTES
+    return pa.ipc.IpcWriteOptions(compression="zstd", use_threads=use_threads)
+
+
+def read_options(stored_bytes: int) -> pa.ipc.IpcReadOptions:
+    """Return the options to read a file or stream of `stored_bytes` compressed bytes."""
+    return pa.ipc.IpcReadOptions(use_threads=stored_bytes >= _WORTH_THREADS_BYTES)
+
+
 def encode_state_file(table: pa.Table, header: StateFileHeader) -> EncodedFile:
     """Encode the file of `table`. The caller ensures rows sorted by `_key_group`, and only rows of
     `header.key_groups`; anything else is a bug of the caller."""
@@ -122,6 +153,26 @@ def encode_state_file(table: pa.Table, header: StateFileHeader) -> EncodedFile:
     return EncodedFile(data, FileTail(header.key_groups, len(tail), checksum))
 
 
+def index_of(data: memoryview, ends: Sequence[int]) -> bytes:
+    """Return the index of a file that begins with `data`. `ends`: the end of each piece, in
+    bytes."""
+    pieces = [
+        [end - start, hashlib.sha256(data[start:end]).hexdigest()]
+        for start, end in pairwise([0, *ends])
+    ]
+    return json.dumps(pieces, separators=(",", ":")).encode()
+
+
+def decode_index(index: bytes) -> list[FilePiece]:
+    """Return the pieces of a file. Raises TypeError or ValueError."""
+    entries = [(int(length), str(checksum)) for length, checksum in json.loads(index)]
+    ends = accumulate(length for length, _ in entries)
+    return [
+        FilePiece(end - length, length, checksum)
+        for end, (length, checksum) in zip(ends, entries, strict=True)
+    ]
+
+
 def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
     """Cut a table into batches of about BATCH_ROWS rows or BATCH_BYTES bytes, each up to the end of
     a key group. A key group several times as long as a batch is cut. Rows have about the same size;
@@ -141,7 +192,6 @@ def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
 
 
 def _schema(table: pa.Table, header: StateFileHeader, entries: list[_BatchEntry]) -> pa.Schema:
-    """Return the schema of a file, with the metadata about the file."""
     metadata = {
         "format_version": str(FORMAT_VERSION),
         "kind": header.kind,
@@ -193,41 +243,27 @@ class StateFile:
         `handle` must be a handle of this file."""
         self._check(handle)
         wanted = handle.key_groups.intersection(key_groups)
-        return iter(()) if wanted is None else _batches(self.reader, self._entries, wanted)
+        return iter(()) if wanted is None else self._batches(wanted)
+
+    def _batches(self, wanted: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        for index in range(len(self._entries)):
+            if self.has_rows(index, wanted):
+                batch = self.reader.get_batch(index)
+                column = batch.column(KEY_GROUP_COLUMN)
+                start = _count(pc.less(column, wanted.start))
+                yield batch.slice(start, _count(pc.less_equal(column, wanted.end)) - start)
 
     def has_rows(self, batch: int, key_groups: KeyGroupRange) -> bool:
         """Return True if a batch may have rows of these key groups."""
         entry = self._entries[batch]
-        return bool(entry.rows) and _is_of(entry, key_groups)
+        is_of = entry.first <= key_groups.end and key_groups.start <= entry.last
+        return bool(entry.rows) and is_of
 
 
 def not_ours(handle: StateHandle, url: str, error: Exception) -> CorruptObjectError:
     """Return the error for a file without the metadata of a state file."""
     problem = f"not a state file of ours: {error!r}"
     return CorruptObjectError(url, handle.name, problem, handle.epoch)
-
-
-def _batches(
-    reader: pa.RecordBatchFileReader, entries: list[_BatchEntry], wanted: KeyGroupRange
-) -> Iterator[pa.RecordBatch]:
-    for index, entry in enumerate(entries):
-        if not entry.rows or not _is_of(entry, wanted):
-            continue
-        batch = reader.get_batch(index)
-        if wanted.start <= entry.first and entry.last <= wanted.end:
-            yield batch
-        else:
-            yield _rows_of(batch, wanted)
-
-
-def _is_of(entry: _BatchEntry, key_groups: KeyGroupRange) -> bool:
-    return entry.first <= key_groups.end and key_groups.start <= entry.last
-
-
-def _rows_of(batch: pa.RecordBatch, wanted: KeyGroupRange) -> pa.RecordBatch:
-    column = batch.column(KEY_GROUP_COLUMN)
-    start = _count(pc.less(column, pa.scalar(wanted.start)))
-    return batch.slice(start, _count(pc.less_equal(column, pa.scalar(wanted.end))) - start)
 
 
 def _count(condition: Any) -> int:

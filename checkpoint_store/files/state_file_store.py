@@ -1,8 +1,15 @@
-"""State files in an object store: writes rows and returns a handle; reads the rows of a handle."""
+"""State files in an object store: writes rows and returns a handle; reads the rows of a handle.
+
+A file with an index may be read in part, for some key groups. The tail is read first: the handle
+has the tail's length and checksum, and the tail has the index. Then the pieces of the key groups
+are read and verified, consecutive pieces with one request. The other bytes lie in memory pages that
+nobody has written, and unwritten pages take no memory.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -13,20 +20,23 @@ from typing import Self
 
 import pyarrow as pa
 
+from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.database_file_store import DatabaseFileStore
 from checkpoint_store.files.key_bounds import key_bounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.partial_file import read_partially
 from checkpoint_store.files.state_file import (
+    INDEX_METADATA,
+    FilePiece,
     StateFile,
     StateFileHeader,
+    decode_index,
     encode_state_file,
+    not_ours,
 )
 from checkpoint_store.files.state_file_name import StateFileName
-from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.named_object import read_verified
+from checkpoint_store.files.state_handle import FileTail, StateHandle
+from checkpoint_store.objects.named_object import read_range, read_verified, unique_of_uuid
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.unique_names import unique_of_uuid
 
 _FILES_AHEAD = 8
 _DECODING_THREADS = 2
@@ -136,7 +146,7 @@ class StateFileStore:
         if handle.tail is None or sum(map(len, wanted)) == len(handle.tail.key_groups):
             verified = handle.name, handle.epoch, handle.length, handle.checksum
             return StateFile(read_verified(self.store, *verified), handle, self.store.url)
-        return read_partially(self.store, handle, handle.tail, wanted)
+        return _read_partially(self.store, handle, handle.tail, wanted)
 
     def _rows(
         self, file: StateFile | None, handle: StateHandle, key_groups: KeyGroupRange
@@ -176,3 +186,49 @@ def _may_begin(handle: StateHandle, begun: Sequence[StateHandle]) -> bool:
     held_bytes = sum(other.length for other in begun)
     is_fitting = len(begun) < _FILES_AHEAD and held_bytes + handle.length <= _BYTES_AHEAD
     return not begun or is_fitting
+
+
+def _read_partially(
+    store: ObjectStore, handle: StateHandle, tail: FileTail, key_groups: Sequence[KeyGroupRange]
+) -> StateFile:
+    """Read the parts of a file that hold the tail and the rows of `key_groups`. The result has no
+    other rows, so callers must not read other key groups from the result."""
+    memory = mmap.mmap(-1, handle.length)
+    start = handle.length - tail.length
+    _read_pieces(store, handle, [FilePiece(start, tail.length, tail.checksum)], memory)
+    file = StateFile(pa.py_buffer(memory), handle, store.url)
+    pieces = _pieces(file, handle, start, store.url)
+
+    def is_needed(batch: int) -> bool:
+        return any(file.has_rows(batch, of_handle) for of_handle in key_groups)
+
+    for needed, run in groupby(enumerate(pieces), lambda numbered: is_needed(numbered[0])):
+        if needed:
+            _read_pieces(store, handle, [piece for _, piece in run], memory)
+    return file
+
+
+def _pieces(file: StateFile, handle: StateHandle, end: int, url: str) -> list[FilePiece]:
+    try:
+        last = file.reader.num_record_batches - 1
+        metadata = file.reader.get_batch_with_custom_metadata(last).custom_metadata
+        pieces = decode_index(metadata[INDEX_METADATA])
+        if (len(pieces), pieces[-1].end) != (last, end):
+            raise ValueError(f"an index of {len(pieces)} pieces to byte {pieces[-1].end}")
+    except (pa.ArrowException, IndexError, KeyError, TypeError, ValueError) as error:
+        raise not_ours(handle, url, error) from error
+    return pieces
+
+
+def _read_pieces(
+    store: ObjectStore, handle: StateHandle, pieces: Sequence[FilePiece], memory: mmap.mmap
+) -> None:
+    """Read consecutive pieces with one request, and verify each piece."""
+    first, length = pieces[0].start, pieces[-1].end - pieces[0].start
+    data = memoryview(read_range(store, handle.name, handle.epoch, first, length))
+    for piece in pieces:
+        checksum = hashlib.sha256(data[piece.start - first : piece.end - first]).hexdigest()
+        if checksum != piece.checksum:
+            problem = f"sha256 {checksum} instead of {piece.checksum} from byte {piece.start} on"
+            raise CorruptObjectError(store.url, handle.name, problem, handle.epoch)
+    memory[first : first + length] = data

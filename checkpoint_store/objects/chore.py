@@ -3,10 +3,9 @@
     number      0   1   2   4   8   16   32   64   96  ...
     failures    1   2   3   4   5    6    7    8    9        of a chore that fails each time
 
-A working chore is tried at every number. After n failures a chore is tried at multiples of 2^(n-1),
-in the end at multiples of 32. The count of failures alone decides when the chore is due, so a
-process that continues the work of another process needs only the count. The caller chooses the
-meaning of the number: versions of a table, clean-ups of a store.
+The count of failures alone decides when the chore is due, so a process that continues the work of
+another process needs only the count. The caller chooses the meaning of the number: versions of a
+table, clean-ups of a store.
 
 A failure is logged as a warning if no failure of the same kind happened since the chore last
 worked. A process that continues another process's count does not warn about its first failure,

@@ -1,17 +1,42 @@
-"""Listings of objects by the form of their names, and reads of objects that an epoch or a version
-names."""
+"""Objects by their names: listings by the form of names, reads with the epoch in errors, names that
+no other writer has (I1), and names that several writers share."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 from typing import TypeVar
+from uuid import uuid4
 
-from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.errors import CorruptObjectError, ObjectExistsError, ObjectMissingError
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore
 
 _Name = TypeVar("_Name")
+
+
+def unique_of_uuid() -> str:
+    """Return the unique part of an object's name, 12 random hex digits."""
+    return uuid4().hex[:12]
+
+
+def read_or_create(store: ObjectStore, name: str, expected: bytes) -> bytes:
+    """Return the bytes of an object whose name several writers share. Create the object with the
+    bytes `expected` if the object is missing."""
+    try:
+        return store.get(name)
+    except ObjectMissingError:
+        put_if_absent(store, name, expected)
+        return store.get(name)
+
+
+def put_if_absent(store: ObjectStore, name: str, data: bytes) -> bool:
+    """Create an object. Return False if the store knows that the name is taken."""
+    try:
+        store.put(name, data)
+    except ObjectExistsError:
+        return False
+    return True
 
 
 def list_named(

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
@@ -21,9 +21,15 @@ class Remembered(Generic[_K, _V]):
     No value may weigh more than `most`.
     """
 
-    def __init__(self, most: int, weight: Callable[[_V], int] | None = None) -> None:
+    def __init__(
+        self,
+        most: int,
+        weight: Callable[[_V], int] | None = None,
+        values: Iterable[tuple[_K, _V]] = (),
+    ) -> None:
         self._most, self._weight = most, weight
         self._values: LRUCache[_K, _V] = LRUCache(most, weight)
+        self._values.update(values)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -43,12 +49,6 @@ class Remembered(Generic[_K, _V]):
         with self._lock:
             self._values.pop(key, None)
 
-    def __getstate__(self) -> tuple[int, Callable[[_V], int] | None, dict[_K, _V]]:
+    def __reduce__(self) -> tuple[type[Remembered[_K, _V]], tuple[Any, ...]]:
         with self._lock:
-            return self._most, self._weight, dict(self._values)
-
-    def __setstate__(self, state: tuple[int, Callable[[_V], int] | None, dict[_K, _V]]) -> None:
-        most, weight, values = state
-        self.__init__(most, weight)  # type: ignore[misc]
-        for key, value in values.items():
-            self.put(key, value)
+            return Remembered, (self._most, self._weight, [*self._values.items()])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from checkpoint_store.errors import StoreAccessError
 
@@ -22,16 +22,6 @@ _PASSWORD = re.compile(r"(?<=://)[^/@]*:[^@]*(?=@)")
 _ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _NO_COLON = re.compile("([A-Za-z][A-Za-z0-9+.-]*)//(.*)")
 _NUMERIC_PORT = re.compile(r"(.+):(\d+)")
-
-
-class Client(Protocol):
-    """The class methods of fsspec's file systems that split URLs."""
-
-    @staticmethod
-    def _get_kwargs_from_urls(path: str) -> Mapping[str, Any]: ...
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str: ...
 
 
 def absolute_url(url: str) -> str:
@@ -67,11 +57,10 @@ def refuse_password(url: str) -> None:
         )
 
 
-def client_options(
-    url: str, client: type[Client], storage_options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the client's options, from the URL and from the user. Raises StoreAccessError if the
-    options contradict each other, or if the client ignores a part of the URL."""
+def client_options(url: str, client: Any, storage_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `client`, a class of fsspec, from the URL and from the user. Raises
+    StoreAccessError if the options contradict each other, or if the client ignores a part of the
+    URL."""
     in_url = dict(client._get_kwargs_from_urls(url))
     options = {**in_url, **storage_options}
     for name, value in in_url.items():

@@ -11,6 +11,7 @@ runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
 from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
@@ -22,7 +23,7 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.runs.attachment_plan import Attachment, StoredRuns
 from checkpoint_store.runs.checkpoint_location import location_of, owner_of
-from checkpoint_store.runs.rival_checkpoints import RivalCheckpoints
+from checkpoint_store.runs.rival_checkpoints import are_same
 from checkpoint_store.runs.run_starts import RunStarts
 
 
@@ -40,7 +41,7 @@ def stored_runs(store: ObjectStore) -> StoredRuns:
         begun=RunStarts(store).names(),
         written=frozenset(written),
         completed=lambda key: reader.whole_of(key, manifests),
-        are_same=RivalCheckpoints(store).are_same,
+        are_same=partial(are_same, store),
     )
 
 

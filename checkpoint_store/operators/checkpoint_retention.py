@@ -15,6 +15,9 @@ A pinned epoch and all newer epochs are retained, too; see epoch_pins.
 A run that has begun and completed nothing yet may have started from any retained epoch. So nothing
 is deleted while the newest begun run is not on the timeline. The pause ends soon: the run completes
 its epoch, the next run begins, or a run still alive notices the newer run.
+
+Many manifests may name a file, and manifests expire by epoch. So for each file, only the newest
+epoch of its manifests is kept in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +33,6 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators.epoch_pins import EpochPins
 from checkpoint_store.operators.readable_objects import ReadableObjects, Unknown
-from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
 from checkpoint_store.runs.run_errors import contradicting
 from checkpoint_store.runs.run_lineage import by_epoch, lineage_of
 from checkpoint_store.runs.run_starts import RunStarts
@@ -52,8 +54,9 @@ class CheckpointRetention:
         self._readable = readable
         self._starts = starts
         self._pins = EpochPins(store)
-        self._registry = SharedStateRegistry()
-        self._unknown: set[str] = set()
+        self._registered: set[ManifestName] = set()
+        self._unknown: set[ManifestName] = set()
+        self._last_use: dict[str, int] = {}
         self._without_barriers: set[EpochDirectory] = set()
         self._lock = threading.Lock()
 
@@ -83,10 +86,13 @@ class CheckpointRetention:
         if not expired and not directories:
             return 0
         self._register(manifests)
-        unneeded = self._registry.unregister_before(oldest_retained)
-        self._unknown.intersection_update(map(str, retained))
+        self._registered.intersection_update(retained)
+        self._unknown.intersection_update(retained)
+        unneeded = {name for name, last in self._last_use.items() if last < oldest_retained}
+        for name in unneeded:
+            del self._last_use[name]
         if self._unknown:
-            unneeded = frozenset()
+            unneeded = set()
         listings = in_parallel(self._store.list, map(str, directories))
         names = [info.name for infos in listings for info in infos]
         groups = [name for name in names if layout.parse_group(name)]
@@ -96,17 +102,17 @@ class CheckpointRetention:
         return deleted + delete_in_turn(self._store, sorted(unneeded.difference(groups)))
 
     def _directories_before(self, oldest_retained: int) -> list[EpochDirectory]:
-        """Directories of expired epochs that may hold barriers."""
         directories = [d for d in self._published.epoch_directories() if d.epoch < oldest_retained]
         self._without_barriers.intersection_update(directories)
         return [d for d in directories if d not in self._without_barriers]
 
     def _register(self, names: Sequence[ManifestName]) -> None:
-        unseen = [name for name in names if str(name) not in self._registry]
-        seen = [n for n in names if str(n) in self._registry and str(n) not in self._unknown]
+        unseen = [name for name in names if name not in self._registered]
+        seen = [name for name in names if name in self._registered - self._unknown]
         for name, said in self._readable.manifests(unseen, seen):
-            checkpoint = None if isinstance(said, Unknown) else said
-            files = checkpoint.object_names() if checkpoint else ()
-            self._registry.register(str(name), name.epoch, files)
+            self._registered.add(name)
             if isinstance(said, Unknown):
-                self._unknown.add(str(name))
+                self._unknown.add(name)
+            elif said is not None:
+                for file in said.object_names():
+                    self._last_use[file] = max(name.epoch, self._last_use.get(file, -1))

@@ -55,9 +55,8 @@ from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import key_group_range_of_subtask
 from checkpoint_store.files.schema_columns import are_same_types
 from checkpoint_store.objects.deletion import sweep_orphans
+from checkpoint_store.objects.named_object import read_or_create, unique_of_uuid
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.shared_names import read_or_create
-from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
 from checkpoint_store.operators.epoch_files import EpochFiles

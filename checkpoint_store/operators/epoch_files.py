@@ -23,10 +23,9 @@ from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
-from checkpoint_store.objects.named_object import read_verified
+from checkpoint_store.objects.named_object import read_verified, unique_of_uuid
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
-from checkpoint_store.objects.unique_names import unique_of_uuid
 
 
 class EpochFiles:

@@ -21,10 +21,10 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.document import encode_document
 from checkpoint_store.object_names import PINS
 from checkpoint_store.objects.deletion import time_of_store
+from checkpoint_store.objects.named_object import unique_of_uuid
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.repeated_call import repeated
-from checkpoint_store.objects.unique_names import unique_of_uuid
 
 PIN_SECONDS = 24 * 3600.0
 

@@ -1,11 +1,4 @@
-"""Errors for a URL without the requested operator.
-
-NotAStoreError
-└── NoOperatorStoreError    no store at all: name an operator's store, or its query's directory
-NotAnOperatorError      a table or a checkpoint is at the URL, not an operator's store
-├── NoProgressError         no progress at the URL: see Spark's own lastProgress
-└── NoSavepointError        no savepoint at the URL: name a store, or a savepoint
-"""
+"""Errors for a URL without the requested operator."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.runs.rival_checkpoints import RivalCheckpoints
+from checkpoint_store.runs.rival_checkpoints import are_same
 from checkpoint_store.runs.run_errors import contradicting
 from checkpoint_store.runs.run_lineage import left_behind, lineage_of
 from checkpoint_store.runs.run_starts import RunStarts
@@ -110,12 +110,10 @@ class OperatorHistory:
 
     @property
     def url(self) -> str:
-        """See StateHistory."""
         return self.store.url
 
     @property
     def max_parallelism(self) -> int:
-        """See StateHistory."""
         return self.metadata.max_parallelism
 
     def versions(self) -> list[int]:
@@ -156,13 +154,12 @@ class OperatorHistory:
             checkpoints = [self._completed_in(directory) for directory in runs]
             if checkpoints[0] is None or checkpoints[1] is None:
                 return None
-            rivals = RivalCheckpoints(self.store)
-            self._same[runs] = rivals.are_same(checkpoints[0], checkpoints[1])
+            self._same[runs] = are_same(self.store, checkpoints[0], checkpoints[1])
         return self._same[runs]
 
     def at(self, version: int) -> StateVersion:
         """See StateHistory. Raises StateNotFoundError if the version has no such state."""
-        return self.version_of(*self._read(version))
+        return self.version_of(*self.committed_at(version))
 
     def checkpoint_at(self, version: int) -> CompletedCheckpoint:
         """The barriers of a version. Raises VersionNotRetainedError."""
@@ -171,10 +168,17 @@ class OperatorHistory:
     def committed_at(self, version: int) -> tuple[CompletedCheckpoint, int]:
         """The barriers of a version, and the version's commit time in ms since 1970. Raises
         VersionNotRetainedError."""
-        return self._read(version)
+        if version not in self._epochs:
+            self.versions()
+        epoch = self._epochs.get(version)
+        if epoch is None:
+            raise self.absent(version, [*self._epochs])
+        checkpoint = epoch.checkpoint or self._checkpoint_of(epoch)
+        if checkpoint is None:
+            raise self.absent(version, self.versions())
+        return checkpoint, epoch.timestamp_ms
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
-        """See StateHistory."""
         return absent_epoch(self, version, versions)
 
     def version_of(self, checkpoint: CompletedCheckpoint, timestamp_ms: int) -> StateVersion:
@@ -202,20 +206,7 @@ class OperatorHistory:
         return {name: info.modified_ms for name, info in infos.items()}
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """See StateHistory."""
         return StateFileStore(self.store).read(handle, key_groups)
-
-    def _read(self, version: int) -> tuple[CompletedCheckpoint, int]:
-        """The barriers of a version and the version's commit time."""
-        if version not in self._epochs:
-            self.versions()
-        epoch = self._epochs.get(version)
-        if epoch is None:
-            raise self.absent(version, [*self._epochs])
-        checkpoint = epoch.checkpoint or self._checkpoint_of(epoch)
-        if checkpoint is None:
-            raise self.absent(version, self.versions())
-        return checkpoint, epoch.timestamp_ms
 
     def _completed_in(self, directory: EpochDirectory) -> CompletedCheckpoint | None:
         whole = self._listed.manifests.get(directory) or self._without_manifest(directory)
@@ -230,7 +221,9 @@ class OperatorHistory:
         CorruptObjectError."""
         checkpoint, damage = None, None
         with suppress(ObjectMissingError):
-            checkpoint, damage = self.published.latest_intact(epoch.manifests)
+            checkpoint, damage = self.published.latest_read(
+                epoch.manifests, self.published.read_manifest
+            )
         if checkpoint is None:
             checkpoint = self._aligned([*self.barrier_times(epoch.directory)])
         if checkpoint is None and damage is not None:

@@ -87,22 +87,15 @@ class OperatorProgress(EpochNumbers):
     subtasks: tuple[SubtaskProgress, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorName:
-    """The name of an operator and the URL of its store."""
-
-    name: str
-    url: str
-
-
 def operator_progress(
-    operator: OperatorName, checkpoint: CompletedCheckpoint, committed_ms: int, *, subtasks: bool
+    name: str, url: str, checkpoint: CompletedCheckpoint, committed_ms: int, *, subtasks: bool
 ) -> OperatorProgress:
-    """Compute the progress of an epoch. `subtasks`: True adds the progress of each subtask."""
+    """Compute the progress of an epoch. `name`, `url`: of the operator, and of its store.
+    `subtasks`: True adds the progress of each subtask."""
     barriers = checkpoint.barriers
     return OperatorProgress(
-        name=operator.name,
-        url=operator.url,
+        name=name,
+        url=url,
         epoch=checkpoint.epoch,
         committed_ms=committed_ms,
         run_id=checkpoint.run.run_id,
@@ -117,7 +110,6 @@ def _of_subtask(barrier: Barrier) -> SubtaskProgress:
 
 
 def _numbers(barriers: Sequence[Barrier]) -> dict[str, Any]:
-    """Compute the values of EpochNumbers."""
     reports = [barrier.report for barrier in barriers]
     times = [barrier.time for barrier in barriers if barrier.time is not None]
     sums = {

@@ -79,7 +79,6 @@ def _field(data: bytes, table: int, number: int) -> int:
 
 
 def _vector(data: bytes, field: int, size: int) -> range:
-    """The places of the elements of a vector."""
     place = _pointed(data, field)
     count = _uint32(data, place)
     if count * size > len(data):

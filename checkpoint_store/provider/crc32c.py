@@ -12,16 +12,13 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 CRC32C = "crc32c"
 
 _POLYNOMIAL = 0x82F63B78
 _ALL_BITS = 0xFFFFFFFF
 _WORD_BYTES = 8
-
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 
 def crc32c_of_rows(keys: Any, values: Any) -> Any:

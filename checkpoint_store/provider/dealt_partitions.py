@@ -44,7 +44,7 @@ class DealtPartitions:
     @property
     def was_rescaled(self) -> bool:
         """True if there are files of a rescale."""
-        return self.first is not None and self.first.has_rescaled
+        return self.first is not None and self.first.files.has_rescaled
 
     @property
     def most(self) -> int:

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkpoint_store.files.spark_schema import parse_spark_schema
 from checkpoint_store.files.state_file import (
     DELETE,
     KEY_GROUP_COLUMN,
@@ -23,7 +22,7 @@ from checkpoint_store.files.state_file import (
     STATE,
     STATE_METADATA,
 )
-from checkpoint_store.provider.provider_state import StateSchemas
+from checkpoint_store.provider.provider_file import StateSchemas
 from checkpoint_store.states.row_fold import ADDED_COLUMNS
 from checkpoint_store.states.state_history import StateShape
 
@@ -56,12 +55,8 @@ class ProviderColumns:
             columns=tuple(field["name"] for field in (*keys, *values)),
             key_groups_follow_keys=False,
         )
-        schemas = StateSchemas(
-            parse_spark_schema(shape.key_schema_json),
-            parse_spark_schema(shape.value_schema_json),
-            written_in,
-        )
-        return cls(shape, schemas)
+        schemas = shape.key_schema_json, shape.value_schema_json
+        return cls(shape, StateSchemas.of(*schemas, written_in))
 
     def batch(self, keys: _AnyArray, values: _AnyArray, partition: int) -> pa.RecordBatch:
         """Build rows of a state file from keys and values of a partition, structs of the two

@@ -1,13 +1,4 @@
-"""Errors of reading the state of a query on the provider, beside the errors of all stores.
-
-CheckpointStoreError
-├── NotACheckpointError     no query has committed a batch at a URL: name another URL
-├── StoreNotFoundError      a query has no such operator or store: name an existing store
-├── VersionNotFoundError    a store has no state of a version: ask for another version
-├── StateChoiceError        the words are for another kind of store: use the words for this kind
-├── UnreadableStateError    only Spark can read the state: read the state there
-└── ChangesNotKnownError    only the state after a batch is known: ask for a later batch
-"""
+"""Errors of reading the state of a query on the provider, beside the errors of all stores."""
 
 from __future__ import annotations
 

@@ -16,9 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint_store.errors import (
-    UnsupportedFormatError,
-)
+from checkpoint_store.errors import UnsupportedFormatError
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.spark_schema import (
     SparkType,
@@ -28,9 +26,7 @@ from checkpoint_store.files.spark_schema import (
 )
 from checkpoint_store.provider.arrow_footer import ArrowFooter, Block, parse_arrow_footer
 from checkpoint_store.provider.crc32c import CRC32C, crc32c_of_rows
-from checkpoint_store.provider.provider_errors import (
-    UnreadableStateError,
-)
+from checkpoint_store.provider.provider_errors import UnreadableStateError
 from checkpoint_store.provider.provider_file_names import ProviderFileName
 
 FORMAT_VERSION = 1
@@ -45,20 +41,34 @@ _FOOTER_DIFFERS = "the checksum of its footer differs"
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderFile:
-    """A decoded file. `batches`: record batches of two columns with UnsafeRow bytes, `key` and
-    `value`; a null value removes the key."""
+class StateSchemas:
+    """The schemas of keys and values. `written_in`: the name of the file that holds the schemas."""
 
-    name: ProviderFileName
-    key_schema: StructType
-    value_schema: StructType
-    batches: tuple[pa.RecordBatch, ...]
+    key: StructType
+    value: StructType
+    written_in: str
+
+    @classmethod
+    def of(cls, key_schema_json: str, value_schema_json: str, written_in: str) -> StateSchemas:
+        """Parse the schemas. Raises the errors of `parse_spark_schema`."""
+        key, value = parse_spark_schema(key_schema_json), parse_spark_schema(value_schema_json)
+        return cls(key, value, written_in)
 
     @property
     def layout(self) -> tuple[tuple[SparkType, ...], ...]:
         """The types of the fields of keys and values, without names. Rows with equal layouts have
         the same form in bytes."""
-        return self.key_schema.layout, self.value_schema.layout
+        return self.key.layout, self.value.layout
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFile:
+    """A decoded file. `batches`: record batches of two columns with UnsafeRow bytes, `key` and
+    `value`; a null value removes the key."""
+
+    name: ProviderFileName
+    schemas: StateSchemas
+    batches: tuple[pa.RecordBatch, ...]
 
 
 def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) -> ProviderFile:
@@ -70,12 +80,9 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
         _check_format(footer.metadata, source)
         _check_identity(footer.metadata, name)
         batches = _batches(data, footer)
-        return ProviderFile(
-            name,
-            parse_spark_schema(footer.metadata["cowstate.key_schema"]),
-            parse_spark_schema(footer.metadata["cowstate.value_schema"]),
-            batches,
-        )
+        stated = footer.metadata
+        key, value = stated["cowstate.key_schema"], stated["cowstate.value_schema"]
+        return ProviderFile(name, StateSchemas.of(key, value, str(name)), batches)
     except UnsupportedSparkTypeError as error:
         raise UnreadableStateError(source.url, source.name, str(error)) from error
     except KeyError as error:
@@ -85,7 +92,6 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
 
 
 def _footer(data: bytes) -> ArrowFooter:
-    """Parse and verify the footer."""
     if not data:
         raise ValueError("it is empty, as after a power failure before it was on the disk")
     if len(data) <= 2 * _TAIL_BYTES:

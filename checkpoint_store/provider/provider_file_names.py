@@ -286,7 +286,9 @@ class ProviderFiles:
             changes = [file for file in self._changes.get(at, ()) if file not in damaged]
             if not changes and missing is None:
                 missing = at
-            open_ += ((_origin(file), _Applied(file, applied)) for file in changes)
+            for file in changes:
+                assert file.origin is not None, "a whole file is a beginning"
+                open_.append((file.origin, _Applied(file, applied)))
         return Lineage(missing=missing)
 
     def _beginning_at(self, at: StateId, damaged: Set[ProviderFileName]) -> Lineage | None:
@@ -339,9 +341,3 @@ def _in_order(applied: _Applied | None) -> Iterator[ProviderFileName]:
     while applied is not None:
         yield applied.file
         applied = applied.later
-
-
-def _origin(changes: ProviderFileName) -> StateId:
-    """The state on which a file of changes applies."""
-    assert changes.origin is not None
-    return changes.origin

@@ -87,7 +87,7 @@ class _Listed:
     def versions(self) -> list[int]:
         """The batches from the oldest batch that can be restored, ascending."""
         first = self.dealt.first
-        oldest = None if first is None else first.oldest_restorable
+        oldest = None if first is None else first.files.oldest_restorable()
         return [batch for batch in self.commits if oldest is None or batch + 1 >= oldest]
 
 
@@ -136,7 +136,7 @@ class ProviderHistory:
         """The id (`unique`) of the attempt that counts for a batch. If the query goes back and runs
         the batch again, the id changes. Raises the errors of `read`."""
         partition, state = self._state_of(0, version)
-        made = partition.made_by_batch(state)
+        made = partition.files.made_by_batch(state)
         assert made is not None, "partition 0 is always there"
         return made.unique
 
@@ -247,7 +247,7 @@ class ProviderHistory:
             query = QueryPartitions(self.checkpoint)
             first = PartitionReader(self.files, self._where(0), query)
             stored = listed.dealt.stored
-            if anew or first.has_rescaled or listed.dealt.was_rescaled:
+            if anew or first.files.has_rescaled or listed.dealt.was_rescaled:
                 stored = self._stored()
             listed = self._listed = _Listed(DealtPartitions(stored, query, first), commits)
         return listed

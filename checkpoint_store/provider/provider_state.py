@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.errors import (
     CorruptObjectError,
@@ -22,14 +22,13 @@ from checkpoint_store.errors import (
     UnsupportedFormatError,
 )
 from checkpoint_store.files.document import Source
-from checkpoint_store.files.spark_schema import SparkType, StructType
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
     UnreadableStateError,
     VersionNotFoundError,
 )
-from checkpoint_store.provider.provider_file import ProviderFile, decode_provider_file
+from checkpoint_store.provider.provider_file import ProviderFile, StateSchemas, decode_provider_file
 from checkpoint_store.provider.provider_file_names import (
     ProviderFileName,
     ProviderFiles,
@@ -40,8 +39,6 @@ from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 
 _LOG = logging.getLogger(__name__)
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +58,6 @@ class StorePartition:
         return directory if self.store_name == DEFAULT_STORE else f"{directory}/{self.store_name}"
 
 
-@dataclass(frozen=True, slots=True)
-class StateSchemas:
-    """The schemas of keys and values. `written_in`: the name of the file that holds the schemas."""
-
-    key: StructType
-    value: StructType
-    written_in: str
-
-    @property
-    def layout(self) -> tuple[tuple[SparkType, ...], ...]:
-        """The types of the fields of keys and values, without names. Rows with equal layouts have
-        the same form in bytes."""
-        return self.key.layout, self.value.layout
-
-
 def missing_batch(files: ObjectStore, where: StorePartition, batch: int) -> ObjectMissingError:
     """The error for a committed batch of which a partition has no file."""
     name = f"{where.directory}/{batch + 1:019d}-*.changelog.arrow"
@@ -83,30 +65,19 @@ def missing_batch(files: ObjectStore, where: StorePartition, batch: int) -> Obje
 
 
 class PartitionReader:
-    """Reader of one directory, as listed when the reader was made."""
+    """Reader of one directory, as listed when the reader was made. `query`: gives the number of
+    partitions after a rescale. `files`: the index of the files."""
 
     def __init__(self, objects: ObjectStore, where: StorePartition, query: QueryPartitions) -> None:
-        """`query`: gives the number of partitions after a rescale."""
         self._objects = objects
         self._query = query
         self._where = where
         self._lengths = self._listed(where)
-        self._files = ProviderFiles(self._lengths)
+        self.files = ProviderFiles(self._lengths)
 
     def _listed(self, where: StorePartition) -> dict[str, int]:
-        """The lengths in bytes of the files of a store, by name."""
         objects = self._objects.list(where.directory)
         return {info.name.rpartition("/")[2]: info.length for info in objects}
-
-    @property
-    def has_rescaled(self) -> bool:
-        """True if there are files of a rescale."""
-        return self._files.has_rescaled
-
-    @property
-    def oldest_restorable(self) -> int | None:
-        """The oldest version that can be restored, so far as names tell; None if no version can."""
-        return self._files.oldest_restorable()
 
     def sizes_at(self, version: int) -> tuple[int, int]:
         """The size of the files of a version's state, and the size of the version's changelog, in
@@ -116,8 +87,8 @@ class PartitionReader:
             state = self.state_at(version, None)
         except VersionNotFoundError:
             return 0, 0
-        lineage, made = self._files.lineage_of(state), self._files.made_by_batch(state)
-        changelog = None if made is None else self._files.changelog_of(made)
+        lineage, made = self.files.lineage_of(state), self.files.made_by_batch(state)
+        changelog = None if made is None else self.files.changelog_of(made)
         if lineage.foreign is not None and changelog is None:
             raise self._foreign(lineage.foreign)
         changed = 0 if changelog is None else self._lengths[str(changelog)]
@@ -128,16 +99,16 @@ class PartitionReader:
     ) -> StateId:
         """The state that counts as a version. `partitions`: the number of partitions that the state
         is for; None: the number that the query has."""
-        if partitions is None and self._files.is_rescaled_at(version):
+        if partitions is None and self.files.is_rescaled_at(version):
             partitions = self._query.after(version - 1)
         if uniques is None:
             uniques = self._whole_attempt(version, partitions)
-        state = self._files.state_at(version, uniques, partitions)
-        if state is None and (rocksdb := self._files.rocksdb_file_of(version)) is not None:
+        state = self.files.state_at(version, uniques, partitions)
+        if state is None and (rocksdb := self.files.rocksdb_file_of(version)) is not None:
             raise self._foreign(rocksdb, "RocksDBStateStoreProvider")
         if state is None:
             raise VersionNotFoundError(
-                self._objects.url, self._where.directory, version, (*self._files.versions,)
+                self._objects.url, self._where.directory, version, (*self.files.versions,)
             )
         return state
 
@@ -145,7 +116,7 @@ class PartitionReader:
         """Choose among several attempts that made a version. Only an attempt that has written all
         stores of a join counts; a killed attempt may have written some of the stores. None if there
         are fewer than two attempts, or if no attempt has written all stores."""
-        attempts = self._files.attempts_at(version, partitions)
+        attempts = self.files.attempts_at(version, partitions)
         if len(attempts) < 2:
             return None
         for name in stores_beside(self._where.store_name):
@@ -154,27 +125,22 @@ class PartitionReader:
             attempts = [unique for unique in attempts if unique in whole]
         return attempts[:1] or None
 
-    def made_by_batch(self, state: StateId) -> StateId | None:
-        """The state that the batch made: `state`, or the state that `state` replaced in a rescale.
-        None if the batch did not have this partition."""
-        return self._files.made_by_batch(state)
-
     def partitions_of_batch(self, version: int) -> int | None:
         """The number of partitions in the batch that made a version, if the version was rescaled
         since; None if not, or if the version has no file."""
-        if not self._files.is_rescaled_at(version):
+        if not self.files.is_rescaled_at(version):
             return None
-        return self._files.partitions_of_batch(self.state_at(version, None))
+        return self.files.partitions_of_batch(self.state_at(version, None))
 
     def changes(self, state: StateId) -> ProviderFile:
         """Read the changes of the batch that made a state. Only partitions that the query had in
         the batch have changes."""
         # Between the batch and the last rescale the query may have lacked this partition.
-        state = self.made_by_batch(state) or self._files.state_at(state.version) or state
-        name = self._files.changelog_of(state)
+        state = self.files.made_by_batch(state) or self.files.state_at(state.version) or state
+        name = self.files.changelog_of(state)
         if name is not None:
             return self._read(name)
-        lineage = self._files.lineage_of(state)
+        lineage = self.files.lineage_of(state)
         if lineage.missing is not None:
             raise self._missing(lineage.missing)
         if lineage.foreign is not None:
@@ -183,7 +149,7 @@ class PartitionReader:
             self._objects.url,
             self._where.directory,
             state.version,
-            self._files.first_with_changes(),
+            self.files.first_with_changes(),
         )
 
     def restored(self, state: StateId) -> list[ProviderFile]:
@@ -191,7 +157,7 @@ class PartitionReader:
         them."""
         damaged: dict[ProviderFileName, Exception] = {}
         while True:
-            lineage = self._files.lineage_of(state, damaged.keys())
+            lineage = self.files.lineage_of(state, damaged.keys())
             if lineage.missing is not None:
                 raise self._missing(lineage.missing) from next(iter(damaged.values()), None)
             if lineage.foreign is not None:
@@ -222,8 +188,7 @@ class PartitionReader:
     def _table(self, files: Sequence[ProviderFile], keeps_all: bool = False) -> pa.Table:
         """The rows that count after all files are applied, or with `keeps_all` all rows; with the
         columns of the newest file."""
-        newest = files[-1]
-        schemas = StateSchemas(newest.key_schema, newest.value_schema, str(newest.name))
+        schemas = files[-1].schemas
         rows = [*self.rows(files, schemas, keeps_all)]
         count = sum(len(keys) for keys, _ in rows)
         key_type: Any = schemas.key.arrow
@@ -242,7 +207,7 @@ class PartitionReader:
         applied, or with `keeps_all` all rows. A row that removes its key has a null value. Raises
         CorruptObjectError for a file whose rows have other types than `schemas`."""
         for file in files:
-            if file.layout != schemas.layout:
+            if file.schemas.layout != schemas.layout:
                 raise self._corrupt(file.name, f"its schemas are not those of {schemas.written_in}")
         batches = [batch for file in files for batch in file.batches]
         names = [file.name for file in files for _ in file.batches]

@@ -4,14 +4,16 @@
     commits/<batch>                      a committed batch; in checkpoint format 2, the ids of the
                                          states that the batch made
     state/<operator>/_metadata/metadata  the operator's stores, and their numbers of partitions
-    state/<operator>/0/[<store>/]_metadata/schema   the columns of a store, see state_schema_file
+    state/<operator>/0/[<store>/]_metadata/schema   the columns of a store, see parse_state_schema
 
 Spark's files are in the checkpoint, wherever the files of the stores are.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,11 +30,16 @@ from checkpoint_store.provider.provider_errors import (
 )
 from checkpoint_store.provider.provider_state import StorePartition
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
-from checkpoint_store.provider.spark_log_entry import newest_version_folder, parse_log_entry
-from checkpoint_store.provider.state_schema_file import COLUMN_FAMILIES, parse_state_schema
+from checkpoint_store.provider.spark_log_entry import (
+    check_version,
+    newest_version_folder,
+    parse_log_entry,
+)
 
 _LIMIT = "globalLimit"
 _ID_DIGITS = 16
+_COLUMN_FAMILIES = "its store has column families, which only RocksDBStateStoreProvider has"
+_NEWEST_SCHEMA = 3
 _ENTRIES_OF_COMMIT = {"nextBatchWatermarkMs", "stateUniqueIds", "sinkMetadataMap"}
 
 
@@ -164,7 +171,7 @@ def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Op
         folders = checkpoint.list_directories(name.rpartition("/")[0])
         names = [path.rpartition("/")[2] for path in folders]
         if newest_version_folder(names, source) is not None:
-            raise UnreadableStateError(checkpoint.url, directory, COLUMN_FAMILIES) from None
+            raise UnreadableStateError(checkpoint.url, directory, _COLUMN_FAMILIES) from None
         partition = f"{directory}/{min(partitions, default=0)}"
         unnamed = _visible([info.name for info in files.list(partition)])
         named = [] if unnamed else _visible(files.list_directories(partition))
@@ -184,10 +191,53 @@ def _visible(paths: Sequence[str]) -> list[str]:
 
 
 def _numbers(checkpoint: ObjectStore, directory: str) -> list[int]:
-    """The subdirectories with a number as name, ascending."""
     names = [path.rpartition("/")[2] for path in checkpoint.list_directories(directory)]
     return sorted(int(name) for name in names if _is_number(name))
 
 
 def _is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal()
+
+
+def parse_state_schema(data: bytes, source: Source) -> tuple[str, str]:
+    """Parse the schemas of key and value, as JSON, in the file `_metadata/schema`:
+
+        "v1" | key schema | value schema
+        "v2" | number of pieces, int | piece | ... of the key schema | the same of the value schema
+        "v3" | the columns of each column family
+
+    Texts have the format of Java's DataOutput.writeUTF: two bytes of length, then modified UTF-8.
+    Spark keeps the file of the first run. Source: StateSchemaCompatibilityChecker and SchemaWriter
+    of Spark.
+
+    Raises CorruptObjectError, UnreadableStateError for a store with column families, and
+    UnsupportedFormatError for a version of a later Spark.
+    """
+    content = io.BytesIO(data)
+    try:
+        version = _text(content)
+        check_version(version, _NEWEST_SCHEMA, source)
+        if version == "v3":
+            raise UnreadableStateError(source.url, source.name, _COLUMN_FAMILIES)
+        read = _text if version == "v1" else _pieces
+        schemas = read(content), read(content)
+        if content.read(1):
+            raise ValueError("bytes after its end")
+    except (ValueError, struct.error) as error:
+        raise source.corrupt(f"not a state schema of Spark: {error}") from error
+    return schemas
+
+
+def _pieces(content: io.BytesIO) -> str:
+    (count,) = struct.unpack(">i", content.read(4))
+    return "".join([_text(content) for _ in range(count)])
+
+
+def _text(content: io.BytesIO) -> str:
+    (length,) = struct.unpack(">H", content.read(2))
+    data = content.read(length)
+    if len(data) != length:
+        raise ValueError("it is cut")
+    # Modified UTF-8 has two bytes for NUL, and two surrogates for a character of four bytes.
+    text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.errors import CowstateError
 from checkpoint_store.files.spark_schema import (
@@ -44,8 +44,6 @@ _MICROS_LIMIT = (1 << 63) // 1000
 _INTEGERS = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
 _SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3}
 
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 # An Array of int64 or of booleans.
 _Array = Any
 

@@ -29,9 +29,9 @@ from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory
 from checkpoint_store.errors import PartialEpochError
 from checkpoint_store.runs.checkpoint_location import owner_of
+from checkpoint_store.runs.rival_checkpoints import AreSame, Completed, whole_rivals
 from checkpoint_store.runs.run_errors import NoEpochToAttachError, RunChoiceError
 from checkpoint_store.runs.run_lineage import Lineage, lineage_of, timeline_of
-from checkpoint_store.runs.whole_rivals import AreSame, Completed, whole_rivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,11 @@ def _attachment(
     lineage = lineage_of(runs.begun, runs.written)
     owner = owner_of(runs.begun)
     is_own = owner is not None and owner.checkpoint == checkpoint
-    timeline = _certain(runs, lineage, committed) if chosen is None else _timeline(runs, chosen)
+    timeline = (
+        _certain(runs, lineage, committed)
+        if chosen is None
+        else timeline_of(runs.begun, runs.written, chosen.run.number)
+    )
     bases = _newest_whole(runs, timeline, committed)
     if not bases and not _began_after(runs, committed):
         raise NoEpochToAttachError(runs.url, committed, _held(runs))
@@ -186,10 +190,6 @@ def _began_after(runs: StoredRuns, committed: int) -> bool:
     if oldest is None or name is None:
         return oldest is None
     return oldest.epoch > committed and name.base is None and name.first_epoch == oldest.epoch
-
-
-def _timeline(runs: StoredRuns, chosen: BegunName) -> tuple[EpochDirectory, ...]:
-    return timeline_of(runs.begun, runs.written, chosen.run.number)
 
 
 def _certain(runs: StoredRuns, lineage: Lineage, committed: int) -> tuple[EpochDirectory, ...]:

@@ -14,7 +14,6 @@ from checkpoint_store.epochs.operator_layout import BegunName
 from checkpoint_store.errors import ObjectMissingError
 from checkpoint_store.files.document import Source
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.runs.run_errors import StoreOfOtherCheckpointError
 
 _DIGITS_OF_DIGEST = 12
 
@@ -38,14 +37,6 @@ def location_of(store: ObjectStore, name: BegunName) -> str | None:
     except ObjectMissingError:
         return None
     return decode_begun_checkpoint(data, Source(store.url, str(name)))
-
-
-def check_location(store: ObjectStore, names: Iterable[BegunName], checkpoint: str) -> None:
-    """Raise StoreOfOtherCheckpointError if the store belongs to another location than `checkpoint`.
-    `names`: all starts in the store. Reads an object if the locations differ."""
-    owner = owner_of(names)
-    if owner is not None and owner.checkpoint != digest_of(checkpoint):
-        raise StoreOfOtherCheckpointError(store.url, location_of(store, owner), checkpoint)
 
 
 def has_one_location(names: Iterable[BegunName]) -> bool:

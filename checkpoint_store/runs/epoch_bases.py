@@ -13,6 +13,7 @@ In all other cases the host lists everything.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
 from checkpoint_store.epochs.checkpoint_share import (
@@ -27,19 +28,14 @@ from checkpoint_store.epochs.published_objects import PublishedObjects, latest_f
 from checkpoint_store.errors import EpochNotRetainedError
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.runs.checkpoint_location import has_one_location
-from checkpoint_store.runs.rival_checkpoints import RivalCheckpoints
+from checkpoint_store.runs.rival_checkpoints import are_same, whole_rivals
 from checkpoint_store.runs.run_errors import (
     ContradictingRunsError,
     OvertakenRunError,
     contradicting,
 )
-from checkpoint_store.runs.run_lineage import (
-    Lineage,
-    is_overtaken,
-    lineage_of,
-)
+from checkpoint_store.runs.run_lineage import Lineage, is_overtaken, lineage_of
 from checkpoint_store.runs.run_starts import RunStarts, began_before
-from checkpoint_store.runs.whole_rivals import whole_rivals
 
 
 class EpochBases:
@@ -56,7 +52,6 @@ class EpochBases:
         self._published = published
         self._reader = reader
         self._starts = starts
-        self._rivals = RivalCheckpoints(store)
 
     def before(
         self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
@@ -99,7 +94,7 @@ class EpochBases:
         names = latest_first(manifests)
         if names[0].summary is not None:
             return names[0].summary
-        checkpoint, damage = self._published.latest_intact(names)
+        checkpoint, damage = self._published.latest_read(names, self._published.read_manifest)
         if checkpoint is None and damage is not None:
             raise damage
         return None if checkpoint is None else share_of_all(checkpoint).summary
@@ -179,7 +174,9 @@ class EpochBases:
         no run published anything. Raises ContradictingRunsError if nothing tells which run Spark
         committed."""
         whole = whole_rivals(
-            rivals, lambda key: self._reader.whole_of(key, manifests), self._rivals.are_same
+            rivals,
+            lambda key: self._reader.whole_of(key, manifests),
+            partial(are_same, self._store),
         )
         if len(whole) > 1:
             newer, older = whole[:2]

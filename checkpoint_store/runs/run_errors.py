@@ -1,14 +1,4 @@
-"""Errors about runs of a query in conflict with each other or with the query's checkpoint.
-
-CheckpointStoreError
-├── RunOverError                 a later run of the query has begun: stop one of the two runs
-├── OvertakenRunError            an older run is past a run's first epoch: stop one of the two runs
-├── ContradictingRunsError       two runs wrote one epoch: name the run that counts
-├── EpochsLostError              a committed epoch is not in the store: restore the store
-├── StoreOfOtherCheckpointError  checkpoint copied: use a new store; moved: `cowstate attach`
-├── RunChoiceError               `cowstate attach` needs the name of the run that counts
-└── NoEpochToAttachError         `cowstate attach` finds no epoch to go on from: restore the store
-"""
+"""Errors about runs of a query in conflict with each other or with the query's checkpoint."""
 
 from __future__ import annotations
 

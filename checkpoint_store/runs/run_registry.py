@@ -53,9 +53,8 @@ from checkpoint_store import object_names
 from checkpoint_store.epochs.checkpoint_codec import encode_run
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import RunName, parse_run
-from checkpoint_store.objects.named_object import list_named
+from checkpoint_store.objects.named_object import list_named, put_if_absent
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.shared_names import put_if_absent
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,10 @@ from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.checkpoint_codec import encode_begun
 from checkpoint_store.epochs.completed_checkpoint import Barrier, Run
 from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory, Way
-from checkpoint_store.objects.named_object import list_named
+from checkpoint_store.objects.named_object import list_named, put_if_absent
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.shared_names import put_if_absent
-from checkpoint_store.runs.checkpoint_location import check_location, digest_of
-from checkpoint_store.runs.run_errors import RunOverError
+from checkpoint_store.runs.checkpoint_location import digest_of, location_of, owner_of
+from checkpoint_store.runs.run_errors import RunOverError, StoreOfOtherCheckpointError
 
 _SECONDS_BETWEEN_LISTINGS = 60.0
 
@@ -60,12 +59,6 @@ class RunStarts:
         self._listed, self._listed_at = self.names(), time.monotonic()
         return self._listed
 
-    def has_begun(self, run: Run) -> bool:
-        """True if a host of the run has begun to publish barriers. Costs one listing."""
-        prefix = layout.begun_prefix(run.number)
-        names = list_named(self._store, object_names.BEGUN, layout.parse_begun, prefix)
-        return any(name.run == run for name in names)
-
     def note_checkpoint(self, run: Run, checkpoint: str) -> None:
         """Note the location of the query's checkpoint, as the driver of a run told it. `begin`
         writes the location."""
@@ -81,7 +74,9 @@ class RunStarts:
         run = barrier.run
         if run in self._begun:
             return
-        if not self.has_begun(run):
+        prefix = layout.begun_prefix(run.number)
+        names = list_named(self._store, object_names.BEGUN, layout.parse_begun, prefix)
+        if not any(name.run == run for name in names):
             base = None
             if barrier.base_epoch is not None and barrier.base_run is not None:
                 base = EpochDirectory(barrier.base_epoch, barrier.base_run)
@@ -137,4 +132,7 @@ class RunStarts:
     def check_checkpoint(self, checkpoint: str) -> None:
         """Raise StoreOfOtherCheckpointError if the store belongs to another location than
         `checkpoint`. Costs one listing, and a read if the locations differ."""
-        check_location(self._store, self.names(), checkpoint)
+        owner = owner_of(self.names())
+        if owner is not None and owner.checkpoint != digest_of(checkpoint):
+            location = location_of(self._store, owner)
+            raise StoreOfOtherCheckpointError(self._store.url, location, checkpoint)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.files.state_file import DELETE, OP, PUT
@@ -28,9 +28,6 @@ from checkpoint_store.states.row_fold import (
     flat_schema,
 )
 from checkpoint_store.states.state_history import StateShape
-
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 VersionTime = tuple[int, int | None]
 """A version, and the time at which its batch was planned (ms since 1970; None if not known)."""
@@ -72,14 +69,12 @@ def whole_rules(shape: StateShape) -> FoldRules:
 
 
 def _expired(state: pa.Table, now_ms: int | None) -> pa.Table:
-    """The elements that have expired at `now_ms`."""
     if now_ms is None:
         return state.slice(0, 0)
     return state.filter(pc.fill_null(pc.less_equal(state[EXPIRES], now_ms), False))
 
 
 def _puts(elements: pa.Table, shape: StateShape) -> pa.Table:
-    """A put row for each key that has elements."""
     whole = whole_collections(elements, shape.kind, flat_schema(shape))
     return whole.append_column(OP, pa.repeat(pa.scalar(PUT), whole.num_rows))
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.files.element_columns import (
     EXPIRES as EXPIRES_IN_FILES,
@@ -40,8 +40,6 @@ from checkpoint_store.states.key_codes import key_codes
 ELEMENT, VALUE, EXPIRES = "_cowstate_element", "_cowstate_value", "_cowstate_expires_ms"
 CLEAR = "clear"
 
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 _Numbers = npt.NDArray[np.int64]
 _IN_FILES = {
     "list": (LIST_POSITION, LIST_ELEMENT),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import reduce
 from itertools import chain, groupby, islice
-from typing import Any
+from operator import attrgetter
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import KEY_GROUP_COLUMN
@@ -17,9 +16,6 @@ from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.states.row_fold import concat_rows, flat_rows
 from checkpoint_store.states.state_history import StateHistory, StateShape
-
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -59,7 +55,11 @@ def read_files_of_each(
 ) -> list[list[pa.Table]]:
     """Apply `taken` to the files of several versions: for each version, to each file with rows of
     the key groups, in order. All files are read at once."""
-    pieces = [_pieces(files_of(files, key_groups)) for files in versions]
+    # Consecutive handles of one file together.
+    pieces = [
+        [tuple(handles) for _, handles in groupby(files_of(files, key_groups), attrgetter("name"))]
+        for files in versions
+    ]
     read = in_parallel(
         lambda handles: taken(_read_pieces(history, handles, key_groups)),
         chain.from_iterable(pieces),
@@ -68,33 +68,16 @@ def read_files_of_each(
     return [[*islice(tables, len(of_version))] for of_version in pieces]
 
 
-def _pieces(files: Sequence[StateHandle]) -> list[tuple[StateHandle, ...]]:
-    """Group consecutive handles of the same file."""
-    return [tuple(handles) for _, handles in groupby(files, lambda handle: handle.name)]
-
-
 def _read_pieces(
     history: StateHistory, pieces: Sequence[StateHandle], key_groups: KeyGroupRange
 ) -> Batches:
-    """Read the rows of several handles of one file."""
     if len(pieces) == 1:
         return history.read(pieces[0], key_groups)
     first = min(handle.key_groups.start for handle in pieces)
     last = max(handle.key_groups.end for handle in pieces)
     whole = replace(pieces[0], key_groups=KeyGroupRange(first, last))
+    wanted = pa.array([group for handle in pieces for group in handle.key_groups], pa.int32())
     return (
-        batch.filter(_is_of_any(batch.column(KEY_GROUP_COLUMN), pieces))
+        batch.filter(pc.is_in(batch.column(KEY_GROUP_COLUMN), value_set=wanted))
         for batch in history.read(whole, key_groups)
     )
-
-
-def _is_of_any(column: Any, pieces: Sequence[StateHandle]) -> Any:
-    """Flag the rows whose key group is in a handle. `column`: the key group of each row."""
-    of_each = (
-        pc.and_(
-            pc.greater_equal(column, handle.key_groups.start),
-            pc.less_equal(column, handle.key_groups.end),
-        )
-        for handle in pieces
-    )
-    return reduce(pc.or_, of_each)

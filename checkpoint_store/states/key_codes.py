@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
-
-# The type stubs of pyarrow.compute reject what its functions take, such as chunked arrays.
-pc: Any = pyarrow.compute
+import pyarrow.compute as pc
 
 
 def key_codes(rows: pa.Table, key_names: Sequence[str]) -> npt.NDArray[np.int64]:

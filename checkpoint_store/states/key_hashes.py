@@ -12,10 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
-
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
-pc: Any = pyarrow.compute
 
 Hashes = npt.NDArray[np.uint64]
 

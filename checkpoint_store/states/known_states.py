@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import OP, PUT
@@ -31,7 +31,6 @@ from checkpoint_store.states.key_hashes import Hashes, key_hashes
 from checkpoint_store.states.row_fold import FoldRules, fold_state
 from checkpoint_store.states.state_history import StateShape
 
-pc = pyarrow.compute
 _REMEMBERED_SIZES = 1024
 _STATES_OF_PART = 3
 

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.files.evolved_columns import evolved
 from checkpoint_store.files.spark_schema import parse_spark_schema
@@ -72,8 +72,6 @@ ADDED_COLUMNS = frozenset(
 """Names that no column of a state has."""
 
 _BASE_VERSION = -1
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 _Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -406,7 +404,8 @@ def _images(timeline: _Timeline, events: _Events) -> pa.Table:
     old, new = events.before[updated], events.after[updated]
     changed = np.zeros(len(updated), np.bool_)
     for name in timeline.rules.value_names:
-        changed |= ~same_values(_array(timeline.at(old, name)), _array(timeline.at(new, name)))
+        values = [timeline.at(moments, name).combine_chunks() for moments in (old, new)]
+        changed |= ~same_values(*values)
     updated = updated[changed]
     kinds = [
         (DELETE, np.flatnonzero(events.existed & ~events.exists), events.before),
@@ -437,10 +436,6 @@ def _ranks(column: Any) -> _Numbers:
 def _numbers(column: Any) -> _Numbers:
     numbers: _Numbers = column.to_numpy().astype(np.int64)
     return numbers
-
-
-def _array(column: Any) -> Any:
-    return column.combine_chunks()
 
 
 @lru_cache(maxsize=64)

@@ -103,5 +103,4 @@ def _bytes_of(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
 
 
 def _cost(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
-    """The cost of reading the files, in bytes."""
     return _bytes_of(files, key_groups) + len(files) * _REQUEST_BYTES

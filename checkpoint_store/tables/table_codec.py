@@ -1,5 +1,5 @@
 """Encodes and decodes the JSON documents of a table. Pure. The module `document` draws the envelope
-of a document."""
+of a document. All decoders raise CorruptObjectError and UnsupportedFormatError."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def encode_table(metadata: TableMetadata) -> bytes:
 
 
 def decode_table(data: bytes, source: Source) -> TableMetadata:
-    """Decode `table.json`. Raises CorruptObjectError, UnsupportedFormatError."""
     return decode_document("table", data, source, lambda body: decode_body(TableMetadata, body))
 
 
@@ -36,8 +35,6 @@ def encode_version(version: TableVersion) -> bytes:
 
 
 def decode_version(data: bytes, source: Source) -> TableVersion:
-    """Decode a version. Raises CorruptObjectError, UnsupportedFormatError."""
-
     def build(body: Body) -> TableVersion:
         changes = body["changes"]
         state = [changes[entry] if isinstance(entry, int) else entry for entry in body["state"]]
@@ -63,8 +60,6 @@ def encode_compaction(compaction: TableCompaction) -> bytes:
 
 
 def decode_compaction(data: bytes, source: Source) -> TableCompaction:
-    """Decode a compaction. Raises CorruptObjectError, UnsupportedFormatError."""
-
     def build(body: Body) -> TableCompaction:
         compaction = decode_body(TableCompaction, body)
         for name in compaction.replaces:

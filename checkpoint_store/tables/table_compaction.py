@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -43,9 +43,6 @@ from checkpoint_store.tables.table_file_rows import file_rows
 from checkpoint_store.tables.table_history import shape_of
 from checkpoint_store.tables.table_store import TableFileWriter, TableStore
 from checkpoint_store.tables.table_version import TableVersion
-
-# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
-pc: Any = pyarrow.compute
 
 _SMALL_BYTES = 64 << 10
 _log = logging.getLogger(__name__)

@@ -15,16 +15,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.files.state_file import KEY_GROUP_COLUMN, OP, PUT, STATE, STATE_METADATA
 from checkpoint_store.states.row_fold import SEQUENCE
 from checkpoint_store.states.state_history import StateShape
 from checkpoint_store.tables.table_version import ROW_STATE
-
-# The type stubs of pyarrow.compute reject what its functions take, such as chunked arrays.
-pc: Any = pyarrow.compute
 
 
 def file_schema(

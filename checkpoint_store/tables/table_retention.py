@@ -51,7 +51,7 @@ class TableRetention:
         if oldest_retained is None:
             return 0
         expired = [number for number in numbers if number < oldest_retained.version]
-        # A version before a gap was put too late, see late_commits: its files may be committed
+        # A version before a gap was put too late, see standing_of: its files may be committed
         # again under a later number. If not, the orphan sweep deletes the files.
         gone_or_kept = pairwise([*expired, oldest_retained.version])
         after_gaps = [later for earlier, later in gone_or_kept if later > earlier + 1]

@@ -47,15 +47,18 @@ from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.object_names import STORE
-from checkpoint_store.objects.named_object import list_named
+from checkpoint_store.objects.named_object import (
+    list_named,
+    put_if_absent,
+    read_or_create,
+    unique_of_uuid,
+)
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.passed_over import tell_passed_over
-from checkpoint_store.objects.shared_names import put_if_absent, read_or_create
-from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.schema_text import schema_text
 from checkpoint_store.states.event_time import NO_WATERMARKS
 from checkpoint_store.tables import table_layout as layout
-from checkpoint_store.tables.late_commits import standing_of
 from checkpoint_store.tables.table_codec import (
     decode_compaction,
     decode_table,
@@ -71,8 +74,9 @@ from checkpoint_store.tables.table_version import (
     TableMetadata,
     TableVersion,
     compacted,
+    standing_of,
 )
-from checkpoint_store.tables.unnamed_files import LOOK_AFTER_SECONDS, missing_files, shown_alive
+from checkpoint_store.tables.unnamed_files import LOOK_AFTER_SECONDS, shown_alive
 
 _COMMIT_TRIES = 20
 _FIRST_PAUSE_SECONDS = 0.02
@@ -395,13 +399,16 @@ class TableStore:
             raise LostVersionError(self.url, lost, commit.writer, commit.batch, last_batch)
 
     def _check_files_there(self, commit: TableCommit) -> None:
-        """Raise LostFilesError if files of a slow batch are gone."""
         since = commit.written_since
         if since is not None and self._now() - since > LOOK_AFTER_SECONDS:
             self._check_there(commit.files, _named(commit))
 
     def _check_there(self, files: tuple[StateHandle, ...], writer: str) -> None:
-        missing = missing_files(self._store, (file.name for file in files))
+        """Raise LostFilesError if files are gone. Costs one listing for each batch."""
+        names = {file.name for file in files}
+        directories = sorted({name.rpartition("/")[0] for name in names})
+        infos = in_parallel(self._store.list, directories)
+        missing = sorted(names - {info.name for of_batch in infos for info in of_batch})
         if missing:
             raise LostFilesError(self.url, missing[0], writer, len(missing))
 
@@ -437,7 +444,7 @@ class TableStore:
     ) -> bool:
         """Put a version. Return False if another version took the name, or if retention had deleted
         the number before the put. In the latter case the version is deleted again, see
-        late_commits."""
+        standing_of."""
         name, data = layout.version_name(version.version), encode_version(version)
         if not put_if_absent(self._store, name, data):
             return False
@@ -472,7 +479,6 @@ class TableStore:
 
 
 def _shown_options(metadata: TableMetadata) -> list[tuple[str, str]]:
-    """The options fixed when a table is created, by name."""
     return [
         ("keys", schema_text(metadata.key_schema_json)),
         ("sequenceBy", str(metadata.sequence_by)),

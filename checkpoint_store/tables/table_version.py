@@ -12,8 +12,9 @@ each built upon the version before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
@@ -105,3 +106,32 @@ def compacted(version: TableVersion, compactions: tuple[TableCompaction, ...]) -
         if state is not None:
             return replace(version, state=state)
     return version
+
+
+Standing = Literal["counts", "late", "unknown"]
+
+
+def standing_of(
+    put: TableVersion, writer: str, newest: TableVersion, numbers: Sequence[int]
+) -> Standing:
+    """Decide if a version counts that was put while its preceding version is gone. `newest`: the
+    newest version; `numbers`: the numbers of all existing versions.
+
+    A writer reads version n, and puts n + 1. Suppose that the writer pauses between the two until
+    others have committed many versions and retention has deleted n and n + 1. Then the name of
+    n + 1 is free again: the put succeeds, and no reader counts the version. Retention deletes the
+    oldest version first, so while n exists, n + 1 was never deleted. If n is gone, the newest
+    version tells:
+
+        it has the batch, or the files, of the commit      the put came in time
+        the commit is of a query, whose batch is missing   too late
+        versions after n + 1 are missing                   too late: retention leaves no gap
+        otherwise                                          nobody can tell
+    """
+    if {handle.name for handle in put.changes} & newest.object_names():
+        return "counts"
+    if put.run is not None:
+        is_held = newest.batches.get(writer, -1) >= put.batches[writer]
+        return "counts" if is_held else "late"
+    has_gap = put.version in numbers and put.version + 1 not in numbers
+    return "late" if has_gap else "unknown"

@@ -10,13 +10,11 @@ grace.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.sign_of_life import SignsOfLife
-from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.repeated_call import repeated
 
 LEAST_GRACE_SECONDS = 3_600
@@ -45,11 +43,3 @@ def shown_alive(
             signs.put()
     else:
         signs.delete()
-
-
-def missing_files(store: ObjectStore, names: Iterable[str]) -> list[str]:
-    """The files missing from the store. Costs one listing for each batch."""
-    names = set(names)
-    directories = sorted({name.rpartition("/")[0] for name in names})
-    present = {info.name for infos in in_parallel(store.list, directories) for info in infos}
-    return sorted(names - present)

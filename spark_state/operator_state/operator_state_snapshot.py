@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
-from checkpoint_store.files.ipc_options import read_options, write_options
+from checkpoint_store.files.state_file import read_options, write_options
 from spark_state.codecs.codec import Forms
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState
 from spark_state.operator_state.list_operator_state import Item, ListOperatorState

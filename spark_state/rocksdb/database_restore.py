@@ -21,7 +21,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from checkpoint_store.files.database_file_store import no_local_copy, tables_of
+from checkpoint_store.files.database_file_store import tables_of
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.codecs.codec import Forms
@@ -135,7 +135,7 @@ class DatabaseRestore:
                 database.handle,
                 database.contents,
                 files,
-                no_local_copy if self._copies is None else self._copies.find,
+                None if self._copies is None else self._copies.find,
             )
         except OSError as error:
             raise StateHostError(

@@ -26,7 +26,6 @@ from checkpoint_store.epochs.operator_layout import (
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
 from tests.support.operators.scripted_operator import (
     ScriptedOperator,
     restored,
@@ -261,35 +260,6 @@ def test_state_is_the_same_at_every_parallelism(
         state |= changes
     for readers in (1, 2, 3, 5, 8):
         assert state_before(objects, len(epochs), readers) == state
-
-
-file_names = st.sampled_from("abcdefgh")
-
-
-@given(
-    st.lists(
-        st.one_of(st.tuples(st.integers(0, 9), st.frozensets(file_names)), st.integers(0, 10)),
-        max_size=40,
-    )
-)
-def test_the_registry_agrees_with_counting_anew(
-    operations: list[tuple[int, frozenset[str]] | int],
-) -> None:
-    """A pair registers a checkpoint with an epoch and files. A number unregisters the checkpoints
-    of older epochs."""
-    registry = SharedStateRegistry()
-    alive: dict[str, tuple[int, frozenset[str]]] = {}
-    for number, operation in enumerate(operations):
-        if isinstance(operation, tuple):
-            registry.register(str(number), *operation)
-            alive[str(number)] = operation
-            continue
-        expired = {name for name, (epoch, _) in alive.items() if epoch < operation}
-        named = frozenset[str]().union(*(alive.pop(name)[1] for name in expired))
-        still_used = frozenset[str]().union(*(files for _, files in alive.values()))
-        assert registry.unregister_before(operation) == named - still_used
-        assert not any(name in registry for name in expired)
-        assert all(name in registry for name in alive)
 
 
 def test_a_history_with_every_kind_of_step_is_checked() -> None:

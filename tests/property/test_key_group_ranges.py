@@ -19,12 +19,3 @@ def test_ranges_partition_all_key_groups_and_agree_with_their_owners() -> None:
                 }
                 assert ends == {subtask}
             assert following == max_parallelism
-
-
-def test_every_key_group_of_a_range_belongs_to_its_subtask() -> None:
-    for max_parallelism in (1, 7, 128):
-        for parallelism in range(1, max_parallelism + 1):
-            for subtask in range(parallelism):
-                owned = key_group_range_of_subtask(max_parallelism, parallelism, subtask)
-                owners = {subtask_of_key_group(g, max_parallelism, parallelism) for g in owned}
-                assert owners == {subtask}

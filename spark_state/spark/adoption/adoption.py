@@ -23,7 +23,7 @@ from typing import Any
 
 from checkpoint_store.files.document import Source
 from checkpoint_store.object_names import STATE_PLACE
-from checkpoint_store.objects.unique_names import unique_of_uuid
+from checkpoint_store.objects.named_object import unique_of_uuid
 from checkpoint_store.provider.state_place import StatePlace, decode_state_place
 from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.adoption.adoption_plan import (

@@ -35,8 +35,8 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
 from checkpoint_store.objects.deletion import time_of_store
+from checkpoint_store.objects.named_object import put_if_absent
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
-from checkpoint_store.objects.shared_names import put_if_absent
 from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime

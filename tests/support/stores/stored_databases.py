@@ -13,7 +13,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.objects.local_object_store import LocalObjectStore
-from checkpoint_store.objects.unique_names import unique_of_uuid
+from checkpoint_store.objects.named_object import unique_of_uuid
 from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.rocksdb.database_restore import restored_backend

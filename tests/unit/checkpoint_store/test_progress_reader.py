@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from checkpoint_store import (
-    CorruptObjectError,
     NoProgressError,
     NotAStoreError,
     StoreAccessError,
-    StoreUnavailableError,
     VersionNotRetainedError,
     read_progress,
 )
@@ -25,18 +23,15 @@ from checkpoint_store.epochs.completed_checkpoint import (
 from checkpoint_store.epochs.epoch_report import EpochReport
 from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.objects.object_store import open_object_store
-from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import (
-    OperatorName,
     OperatorProgress,
     operator_progress,
 )
 from checkpoint_store.progress_reader import progress_at
 from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.operators.scripted_operator import METADATA, ScriptedOperator
-from tests.support.operators.taken_back import take_back
-from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
+from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import ScriptedTable, put
 
 BARRIER = Barrier("b0", 4, 0, 2, Run(1, "run-a"), 1, "plan", (), None, None, (), (), NOTHING_DONE)
@@ -75,7 +70,6 @@ SECOND = EpochReport(
     memory_bytes=12,
     last_publish_ms=13,
 )
-NAME = OperatorName("counts", "dict://store")
 
 
 def operator_in(folder: Path, run_id: str = "run-a") -> ScriptedOperator:
@@ -84,7 +78,7 @@ def operator_in(folder: Path, run_id: str = "run-a") -> ScriptedOperator:
 
 def progress_of(*barriers: Barrier, subtasks: bool = True) -> OperatorProgress:
     checkpoint = CompletedCheckpoint(4, Run(1, "run-a"), len(barriers), barriers)
-    return operator_progress(NAME, checkpoint, 1_234, subtasks=subtasks)
+    return operator_progress("counts", "dict://store", checkpoint, 1_234, subtasks=subtasks)
 
 
 class TestNumbers:
@@ -146,21 +140,6 @@ class TestStores:
         urls = [progress.url for progress in read_progress(str(tmp_path))]
         assert urls == [f"file://{tmp_path}/operator-{number}" for number in (0, 1, 2, 10)]
 
-    def test_an_epoch_that_some_subtasks_have_finished_does_not_count(self, tmp_path: Path) -> None:
-        operator = operator_in(tmp_path)
-        operator.run_epoch(0, {0: 1})
-        operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
-        assert [progress.epoch for progress in read_progress(str(tmp_path), epochs=5)] == [0]
-
-    def test_after_a_rollback_the_epochs_of_the_new_run_count(self, tmp_path: Path) -> None:
-        older = operator_in(tmp_path)
-        for epoch in range(3):
-            older.run_epoch(epoch, {0: epoch})
-        take_back(open_object_store(str(tmp_path)), 1)
-        operator_in(tmp_path, "run-b").run_epoch(1, {0: 9})
-        read = [(told.epoch, told.run_id) for told in read_progress(str(tmp_path), epochs=5)]
-        assert read == [(0, "run-a"), (1, "run-b")]
-
 
 class TestCost:
     def test_each_new_epoch_costs_two_listings_and_one_read(self) -> None:
@@ -213,25 +192,3 @@ class TestErrors:
     def test_less_than_one_epoch_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="epochs is 0"):
             read_progress(str(tmp_path), epochs=0)
-
-    def test_damage_of_the_newest_epoch_never_leads_to_an_older_one(self) -> None:
-        objects = DictObjectStore()
-        operator = ScriptedOperator(objects)
-        for epoch in range(2):
-            operator.run_epoch(epoch, {0: epoch})
-        for name in [*objects.objects]:
-            if "0001-" in name and name.endswith(".json") and not name.startswith("runs/"):
-                objects.objects[name] = b"{}"
-        history = OperatorHistory(objects, METADATA, None)
-        newest = history.versions()[-1]
-        assert newest == 1
-        with pytest.raises(CorruptObjectError, match="epoch 1"):
-            progress_at(history, newest, subtasks=False)
-
-    def test_a_store_that_fails_says_how_long_it_was_tried(self) -> None:
-        objects = DictObjectStore()
-        ScriptedOperator(objects).run_epoch(0, {0: 1})
-        flaky, time = FlakyObjectStore(objects, is_away=lambda: True), FakeTime()
-        away = RetryingObjectStore(flaky, 5, time, time.sleep)
-        with pytest.raises(StoreUnavailableError, match="the network is down"):
-            OperatorHistory(away, METADATA, None).versions()

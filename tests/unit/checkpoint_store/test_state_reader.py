@@ -23,9 +23,6 @@ from checkpoint_store.states.state_history import StateShape, VersionInfo
 from tests.support.operators.fake_state_history import FakeStateHistory, Row
 from tests.support.tables.table_rows_of import schema_json
 
-ALL = KeyGroupRange(0, 7)
-
-
 SHAPE = StateShape(
     state="row",
     key_schema_json=schema_json(id="long"),
@@ -72,14 +69,6 @@ def changes(reader: StateReader, *between: int | None, **wanted: Any) -> list[tu
     return rows(reader.changes(*between, **wanted), "_commit_timestamp")
 
 
-def test_each_version_has_the_rows_that_won_by_then() -> None:
-    reader = StateReader(three_versions())
-    assert state(reader, 10) == [("a", 1, 1), ("b", 2, 2), ("c", 3, 3)]
-    assert state(reader, 11) == [("a", 1, 1), ("b", 2, 22), ("d", 4, 4)]
-    assert state(reader, 12) == [("a", 1, 1), ("b", 2, 22), ("e", 5, 5)]
-    assert state(reader) == state(reader, 12)
-
-
 def test_columns_come_in_the_order_of_the_users_with_their_types() -> None:
     reader = StateReader(three_versions())
     expected = pa.schema([("name", pa.string()), ("id", pa.int64()), ("count", pa.int32())])
@@ -122,24 +111,6 @@ def test_key_groups_limit_what_is_read_and_what_is_found() -> None:
     assert {key_groups for _, key_groups in history.reads} == {some}
 
 
-def test_changes_are_the_net_result_of_each_version_in_order() -> None:
-    reader = StateReader(three_versions())
-    second = [
-        ("b", 2, 2, "update_preimage", 11),
-        ("b", 2, 22, "update_postimage", 11),
-        ("c", 3, 3, "delete", 11),
-        ("d", 4, 4, "insert", 11),
-    ]
-    third = [("d", 4, 4, "delete", 12), ("e", 5, 5, "insert", 12)]
-    assert sorted(changes(reader, 10, 11)) == sorted(second)
-    assert sorted(changes(reader, 11, 12)) == sorted(third)
-    both = changes(reader, 10, 12)
-    assert both == changes(reader, 10)
-    assert [row[-1] for row in both] == [11] * len(second) + [12] * len(third)
-    assert sorted(both) == sorted(second + third)
-    assert both.index(second[1]) == both.index(second[0]) + 1
-
-
 def test_changes_have_the_time_of_their_version() -> None:
     feed = StateReader(three_versions()).changes(10, 12)
     times = dict(zip(feed["_commit_version"].to_pylist(), feed["_commit_timestamp"], strict=True))
@@ -147,19 +118,6 @@ def test_changes_have_the_time_of_their_version() -> None:
         11: datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
         12: datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC),
     }
-
-
-def test_changes_from_nothing_begin_with_all_that_the_oldest_version_holds() -> None:
-    history = three_versions()
-    history.delete(10)
-    changed = changes(StateReader(history), None, 12)
-    assert [row for row in changed if row[-1] == 11] == [
-        ("a", 1, 1, "insert", 11),
-        ("b", 2, 22, "insert", 11),
-        ("d", 4, 4, "insert", 11),
-    ]
-    assert len(changed) == 5
-    assert changes(StateReader(history), None, 11) == changed[:3]
 
 
 def test_changes_between_a_version_and_itself_are_none_and_read_nothing() -> None:
@@ -266,14 +224,6 @@ def test_a_state_without_keys_has_one_row() -> None:
     ]
 
 
-def test_a_table_of_keys_alone_has_its_keys() -> None:
-    shape = StateShape("row", schema_json(id="long"), schema_json(), ("id",))
-    history = history_of([Row((1,), {}), Row((2,), {})], [Row((1,), None)], shape=shape)
-    reader = StateReader(history)
-    assert rows(reader.read()) == [(2,)]
-    assert changes(reader, 10) == [(1, "delete", 11)]
-
-
 def test_versions_are_those_that_are_there_with_their_times() -> None:
     history = three_versions()
     history.delete(11)
@@ -291,13 +241,6 @@ def test_a_version_that_retention_deletes_meanwhile_is_left_out() -> None:
     for version in history.versions():
         listed.commit(version, [])
     assert [info.version for info in StateReader(listed).versions()] == [10, 11, 12]
-
-
-@pytest.mark.parametrize(
-    ("timestamp_ms", "version"), [(0, 10), (999, 10), (1000, 11), (1999, 11), (2000, 12)]
-)
-def test_the_version_of_a_time_is_the_newest_by_then(timestamp_ms: int, version: int) -> None:
-    assert StateReader(three_versions()).latest_at(timestamp_ms) == version
 
 
 def test_of_versions_of_one_time_the_newest_counts() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from checkpoint_store.epochs.barrier_alignment import align
-from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+from checkpoint_store.epochs.completed_checkpoint import Barrier, Run
 from tests.unit.checkpoint_store.files.test_document import BARRIER
 
 RUN = Run(2, "run-b")
@@ -31,23 +31,6 @@ def barrier(
         attempt=attempt,
         base_epoch=base_epoch,
     )
-
-
-def test_barriers_of_all_subtasks_are_a_completed_checkpoint() -> None:
-    alignment = align([barrier(1), barrier(0)], 5, RUN, 2)
-    assert alignment.completed() == CompletedCheckpoint(5, RUN, 2, (barrier(0), barrier(1)))
-
-
-def test_a_missing_subtask_is_told_from_those_present() -> None:
-    alignment = align([barrier(2, parallelism=4), barrier(0, parallelism=4)], 5, RUN, 4)
-    assert alignment.completed() is None
-    assert alignment.present() == (0, 2)
-    assert alignment.missing() == (1, 3)
-
-
-def test_the_latest_attempt_of_a_subtask_wins() -> None:
-    alignment = align([barrier(0, 7), barrier(0, 10), barrier(0, 9), barrier(1, 8)], 5, RUN, 2)
-    assert [b.attempt for b in alignment.barriers.values()] == [10, 8]
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,6 @@ def checkpoint(*barriers: Barrier) -> CompletedCheckpoint:
     return CompletedCheckpoint(1, RUN, len(barriers), barriers)
 
 
-def test_handles_are_narrowed_to_the_range_that_is_asked_for() -> None:
-    completed = checkpoint(barrier(0, 2, handle("a", 0, 3)), barrier(1, 2, handle("c", 4, 7)))
-    assert completed.handles_for(KeyGroupRange(3, 5)) == (handle("a", 3, 3), handle("c", 4, 5))
-    assert completed.handles_for(KeyGroupRange(6, 7)) == (handle("c", 6, 7),)
-
-
 def test_a_shared_file_is_applied_for_each_old_subtask_in_its_own_place() -> None:
     # Subtask 0 has replaced the old file "a" by a snapshot; subtask 1 still needs "a". If a restore
     # applied "a" once for the whole range, the old rows of "a" would come after the snapshot's
@@ -72,8 +66,3 @@ def test_a_checkpoint_names_its_files_and_the_operator_state_of_each_subtask() -
         replace(barrier(1, 2, handle("a", 4, 7)), operator_state=held),
     )
     assert completed.object_names() == {"a", "b", "c"}
-
-
-def test_runs_are_ordered_by_number_and_then_by_id() -> None:
-    runs = [Run(2, "a"), Run(1, "b"), Run(1, "a"), Run(10, "a")]
-    assert sorted(runs) == [Run(1, "a"), Run(1, "b"), Run(2, "a"), Run(10, "a")]

@@ -13,7 +13,7 @@ from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.files import state_file
 from checkpoint_store.files.document_body import body_of, decode_handle
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.files.state_file import StateFileHeader
+from checkpoint_store.files.state_file import StateFile, StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.object_names import parse_object_name
@@ -97,13 +97,13 @@ def test_who_wants_all_reads_the_file_once() -> None:
 
 def test_batches_of_a_long_file_are_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     _, files, handle = written(table := rows(20_000))
-    original, threads = state_file._is_of, set()
+    original, threads = StateFile.has_rows, set()
 
     def noted(*given: Any) -> bool:
         threads.add(threading.current_thread().name.rpartition("_")[0])
         return original(*given)
 
-    monkeypatch.setattr(state_file, "_is_of", noted)
+    monkeypatch.setattr(StateFile, "has_rows", noted)
     ((read_handle, batches),) = (
         (read, [*batches]) for read, batches in files.read_each([handle], ALL)
     )

@@ -85,15 +85,6 @@ def test_that_of_a_killed_process_goes_with_the_next_one_and_that_of_a_running_o
     assert not folders(temporary)
 
 
-def test_two_of_one_process_do_not_take_each_other_away(temporary: Path) -> None:
-    with (
-        working_directory("file:///store", "one.json") as first,
-        working_directory("file:///store", "two.json") as second,
-    ):
-        remove_what_killed_processes_left()
-        assert folders(temporary) == {first.name, second.name}
-
-
 def test_that_of_another_user_stays(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = temporary / "cowstate-work-left"
     left.mkdir()

@@ -11,7 +11,6 @@ import pytest
 
 from checkpoint_store.objects.deletion import (
     IsNeeded,
-    check_min_to_retain,
     delete_in_turn,
     sweep_orphans,
     time_of_store,
@@ -74,11 +73,6 @@ def test_a_clock_ahead_follows_the_store_s_clock(objects: DictObjectStore, tmp_p
     assert sweep_orphans(objects, documents, day / 2, time_of_store(before, 1000.0 + day)) == []
 
 
-def test_what_was_never_published_goes_even_if_all_is_needed(objects: DictObjectStore) -> None:
-    documents = Documents(objects, {"files/a", "files/b", "files/needed"})
-    assert sweep_orphans(objects, documents, 0.0, now=1.0) == [f"{UNPUBLISHED}/d"]
-
-
 def test_an_object_that_comes_while_the_sweep_looks_stays(objects: DictObjectStore) -> None:
     documents = Documents(objects, {"files/needed"}, {"files/new"})
     assert "files/new" not in sweep_orphans(objects, documents, 0.0, now=1.0)
@@ -92,21 +86,6 @@ def test_an_object_of_unknown_age_stays(objects: DictObjectStore) -> None:
     assert swept == [f"{UNPUBLISHED}/d", "files/a", "files/b", "files/needed"]
 
 
-def test_who_is_stopped_while_deleting_has_deleted_what_names_others_first() -> None:
-    class Stopping(DictObjectStore):
-        def delete(self, names: Sequence[str]) -> None:
-            if "file" in names:
-                raise OSError("stopped")
-            super().delete(names)
-
-    objects = Stopping()
-    for name in ("document", "file"):
-        objects.put(name, b"")
-    with pytest.raises(OSError, match="stopped"):
-        delete_in_turn(objects, ["document"], [], ["file"])
-    assert objects.objects.keys() == {"file"}
-
-
 def test_the_number_of_objects_is_told_and_no_empty_request_made() -> None:
     requests: list[Sequence[str]] = []
 
@@ -116,9 +95,3 @@ def test_the_number_of_objects_is_told_and_no_empty_request_made() -> None:
 
     assert delete_in_turn(Counting(), ["a", "b"], [], ["c"]) == 3
     assert requests == [["a", "b"], ["c"]]
-
-
-def test_less_than_two_versions_are_refused_under_the_option_s_name() -> None:
-    check_min_to_retain("minThingsToRetain", 2)
-    with pytest.raises(ValueError, match="minThingsToRetain is 1; it must be at least 2"):
-        check_min_to_retain("minThingsToRetain", 1)

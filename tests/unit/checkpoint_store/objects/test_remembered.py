@@ -40,14 +40,6 @@ def test_values_count_as_they_weigh() -> None:
     assert [remembered.get(text) for text in ("aaa", "bb", "cc")] == [None, "bb", "cc"]
 
 
-def test_what_is_put_again_counts_once() -> None:
-    remembered: Remembered[str, str] = Remembered(5, len)
-    for text in ("aa", "bbb", "aaaa"):
-        remembered.put(text[0], text)
-    assert remembered.get("a") == "aaaa"
-    assert len(remembered) == 1
-
-
 def test_it_pickles_with_its_values_and_goes_on() -> None:
     for count in (0, 3):
         copied = pickle.loads(pickle.dumps(filled(3, count)))

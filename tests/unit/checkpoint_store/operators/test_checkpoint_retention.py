@@ -142,20 +142,6 @@ def with_snapshots(objects: DictObjectStore, epochs: int) -> ScriptedOperator:
     return operator
 
 
-@pytest.mark.parametrize("epoch", [6, 8, 9])
-def test_a_retained_manifest_that_is_damaged_stands_for_its_barriers(epoch: int) -> None:
-    objects, intact = DictObjectStore(), DictObjectStore()
-    for store in (objects, intact):
-        with_snapshots(store, 10)
-    [manifest] = of_epoch(objects, "manifest", epoch)
-    damage(objects, manifest)
-    assert CompletedCheckpointStore(objects).retain(4) == CompletedCheckpointStore(intact).retain(4)
-    for kind in ("changelog", "snapshot", "barrier"):
-        assert of_kind(objects, kind) == of_kind(intact, kind)
-    assert epochs_of(objects, "manifests") == [6, 7, 8, 9]
-    assert state_before(objects, epoch + 1) == {0: epoch, 7: epoch}
-
-
 def test_no_file_is_deleted_while_a_retained_manifest_may_name_any(
     objects: DictObjectStore, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -80,12 +80,6 @@ def test_a_store_of_a_newer_format_is_refused(objects: DictObjectStore) -> None:
         CompletedCheckpointStore(objects).open(METADATA)
 
 
-def test_a_later_run_has_a_greater_number(objects: DictObjectStore) -> None:
-    store = CompletedCheckpointStore(objects)
-    runs = [store.runs.register(run_id) for run_id in ("c", "a", "b")]
-    assert runs == [Run(1, "c"), Run(2, "a"), Run(3, "b")]
-
-
 def test_a_run_is_later_than_writers_without_entries(objects: DictObjectStore) -> None:
     for run_id in ("c", "a"):
         ScriptedOperator(objects, run_id).run_epoch(0, {0: 1})
@@ -94,14 +88,6 @@ def test_a_run_is_later_than_writers_without_entries(objects: DictObjectStore) -
     assert CompletedCheckpointStore(objects).runs.register("d") == Run(4, "d")
     objects.delete([*published(objects, "runs/"), *published(objects, "epochs/")])
     assert CompletedCheckpointStore(objects).runs.register("e") == Run(3, "e")
-
-
-def test_a_run_that_registers_again_keeps_its_number(objects: DictObjectStore) -> None:
-    first = CompletedCheckpointStore(objects).runs.register("c")
-    CompletedCheckpointStore(objects).runs.register("a")
-    written = len(objects.objects)
-    assert CompletedCheckpointStore(objects).runs.register("c") == first
-    assert len(objects.objects) == written
 
 
 def test_the_last_barrier_completes_the_epoch(objects: DictObjectStore) -> None:
@@ -204,20 +190,6 @@ def test_a_rollback_without_its_manifest_is_followed(objects: DictObjectStore) -
     for subtask in range(2):
         second.run_subtask(4, subtask, {1: 4}, base)
     assert start_of(objects, 9) == (4, "run-b")
-
-
-@pytest.mark.parametrize("length", [0, 100])
-def test_cuts_never_lead_to_older_epochs(objects: DictObjectStore, length: int) -> None:
-    operator = ScriptedOperator(objects)
-    operator.run_epoch(0, {0: 1})
-    operator.run_epoch(1, {0: 2})
-    manifest = published(objects, "manifests/")[-1]
-    objects.objects[manifest] = objects.objects[manifest][:length]
-    assert state_before(objects, 2) == {0: 2}
-    for barrier in published(objects, "epochs/0000000000000000001-0000000001/barrier-"):
-        objects.objects[barrier] = objects.objects[barrier][:length]
-        with pytest.raises(CorruptObjectError, match="barrier-"):
-            start_of(objects, 2)
 
 
 def test_the_only_barrier_of_an_epoch_is_needed_whole(objects: DictObjectStore) -> None:

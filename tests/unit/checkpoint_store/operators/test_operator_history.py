@@ -358,18 +358,6 @@ def test_barriers_of_an_epoch_without_manifest_are_read_once(objects: DictObject
     assert len(objects.reads) == 4
 
 
-def test_a_reader_of_changes_reads_manifests_once_for_all_calls(objects: DictObjectStore) -> None:
-    operator = KeyedOperator(objects)
-    for epoch in range(20):
-        operator.run_epoch(epoch, {1: epoch})
-    reader = StateReader(OperatorHistory(objects, KEYED, None))
-    objects.reads.clear()
-    for _ in range(3):
-        reader.changes(10, 19, preimages=False)
-    manifests = [name for name in objects.reads if name.startswith("manifests/")]
-    assert len(manifests) == len(set(manifests)) <= 10
-
-
 def test_what_is_remembered_is_bounded_by_number_and_by_files(
     objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,17 +121,6 @@ def damage(objects: DictObjectStore, names: list[str], how: Damage) -> None:
 
 
 @pytest.mark.parametrize("how", [flipped, cut])
-def test_unreadable_manifests_stand_for_barriers(objects: DictObjectStore, how: Damage) -> None:
-    operator = ScriptedOperator(objects)
-    for epoch in range(3):
-        operator.run_epoch(epoch, {0: epoch})
-    damage(objects, of_epoch(objects, "manifest", 1), how)
-    orphan = write_orphan(operator, 2)
-    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == [orphan.name]
-    assert state_before(objects, 2) == {0: 1}
-
-
-@pytest.mark.parametrize("how", [flipped, cut])
 @pytest.mark.parametrize("has_manifest", [True, False])
 def test_nothing_that_a_damaged_object_may_name_is_deleted_and_the_rest_is(
     objects: DictObjectStore, how: Damage, has_manifest: bool, caplog: pytest.LogCaptureFixture

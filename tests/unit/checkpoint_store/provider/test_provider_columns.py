@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from checkpoint_store.files.spark_schema import UnsupportedSparkTypeError
 from checkpoint_store.provider.provider_columns import ProviderColumns
 from checkpoint_store.states.row_fold import flat_rows, flat_schema
 
@@ -84,8 +83,3 @@ def test_the_watermark_of_a_column_stays_in_the_query() -> None:
     made = columns(marked, schema(("count", "long")))
     (key,) = json.loads(made.shape.key_schema_json)["fields"]
     assert key["metadata"] == {"comment": "when"}
-
-
-def test_a_type_that_is_not_known_is_an_error() -> None:
-    with pytest.raises(UnsupportedSparkTypeError, match=r"place has type geometry"):
-        columns(schema(("id", "long")), schema(("place", "geometry")))

@@ -15,8 +15,6 @@ from tests.support.provider.provider_file_bytes import (
     key_row,
     row_sums,
     schema_json,
-    sealed,
-    snapshot,
     value_row,
 )
 
@@ -46,7 +44,7 @@ def test_rows_are_read_as_they_were_written(sums: list[int] | None) -> None:
 def test_a_file_without_rows_has_its_schemas() -> None:
     file = decode(file_bytes(NAME, []))
     assert file.batches == ()
-    assert file.key_schema.fields[0][0] == "number"
+    assert file.schemas.key.fields[0][0] == "number"
 
 
 def test_a_file_that_was_cut_is_refused_wherever_the_cut_is() -> None:
@@ -96,13 +94,3 @@ def test_a_type_that_is_not_known_is_named_with_its_column() -> None:
     forged = {"cowstate.value_schema": schema_json("place", "geometry(4326)")}
     with pytest.raises(UnreadableStateError, match=r"column place has type geometry\(4326\)"):
         decode(file_bytes(NAME, ROWS, forged))
-
-
-def test_a_file_under_the_name_of_another_is_refused() -> None:
-    with pytest.raises(CorruptObjectError, match="it says kind = changelog, its name snapshot"):
-        decode_provider_file(file_bytes(NAME, ROWS), snapshot(3), SOURCE)
-
-
-def test_sealing_a_file_again_changes_nothing() -> None:
-    data = file_bytes(NAME, ROWS)
-    assert sealed(data) == data

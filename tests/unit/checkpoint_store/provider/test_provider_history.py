@@ -13,7 +13,6 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     NotAStoreError,
     ObjectMissingError,
-    StateNotFoundError,
     VersionMissingError,
     VersionNotRetainedError,
 )
@@ -344,13 +343,6 @@ class TestChoices:
     def test_meaningless_choices_are_refused(self, choice: dict[str, str], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             ProviderStore(**choice)  # type: ignore[arg-type]
-
-
-def test_a_table_has_states_by_name_still(tmp_path: Path) -> None:
-    store = LocalObjectStore(tmp_path)
-    ScriptedTable(store)
-    with pytest.raises(StateNotFoundError, match="its states are row"):
-        history_in(store, "other")
 
 
 def test_a_history_goes_to_other_processes(store: ObjectStore) -> None:

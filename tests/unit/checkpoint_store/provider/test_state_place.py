@@ -5,12 +5,10 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source, encode_document
-from checkpoint_store.object_names import STATE_PLACE, parse_object_name
+from checkpoint_store.object_names import STATE_PLACE
 from checkpoint_store.objects.fsspec_object_store import FsspecObjectStore
 from checkpoint_store.provider.state_place import (
     PlaceOpener,
@@ -23,7 +21,6 @@ from tests.support.stores.fake_object_store import DictObjectStore
 
 PLACE = StatePlace("s3://bucket/prefix", "the-query")
 SOURCE = Source("file:///checkpoint", STATE_PLACE)
-TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)
 
 
 def test_it_has_the_bytes_that_are_drawn() -> None:
@@ -32,12 +29,6 @@ def test_it_has_the_bytes_that_are_drawn() -> None:
         b'"checksum":"5f4a48446f47b45ed0b0e97926dce1061616e4906dde74e75d202f933f6d8ae0",'
         b'"format":"cowstate/state-place","version":1}'
     )
-
-
-@given(TEXTS, TEXTS.filter(parse_object_name))
-def test_what_is_written_is_read(url: str, directory: str) -> None:
-    place = StatePlace(url, directory)
-    assert decode_state_place(place.encode(), SOURCE) == place
 
 
 @pytest.mark.parametrize("body", [{"url": "s3://b"}, {"url": 1, "directory": "d"}])

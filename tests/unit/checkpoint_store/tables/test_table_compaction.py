@@ -10,16 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.tables.table_compaction import (
     MergeBounds,
-    compact_key_groups,
     first_to_merge,
     merge_files,
 )
 from checkpoint_store.tables.table_layout import parse_table_file
-from checkpoint_store.tables.table_version import TableCompaction, TableMetadata, TableVersion
+from checkpoint_store.tables.table_version import TableMetadata, TableVersion
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import (
     COLUMNS,
@@ -191,14 +190,6 @@ class TestWhatIsFolded:
         rows = sorted((id, op) for id, op, _ in rows_in(query, changelog))
         assert rows == [(1, "delete"), (2, "put"), (3, "put"), (4, "put")]
 
-    def test_newer_files_alone_are_not_folded_where_nulls_keep_values(self) -> None:
-        metadata = replace(METADATA, ignore_null_updates=True)
-        query, version = committed(metadata, [put(1, "a", 1)], [gone(1)], [put(1, "b", None)])
-        newest_two = sum(file.length for file in version.state[1:])
-        folded = merge_files(query.table, version, MergeBounds(newest_two, files=2))
-        query.publish(3, [], merge=lambda _: folded)
-        assert state_of(query.store) == {1: ("b", None)}
-
     @pytest.mark.parametrize("metadata", [METADATA, SEQUENCED], ids=["plain", "sequenced"])
     def test_a_table_of_keys_alone(self, metadata: TableMetadata) -> None:
         columns = schema_json(id="long")
@@ -207,35 +198,3 @@ class TestWhatIsFolded:
         folded = merge_files(query.table, version, BOUNDS)
         query.publish(3, [], columns, merge=lambda _: folded)
         assert state_of(query.store) == {2: (), 3: ()}
-
-
-@pytest.mark.parametrize("metadata", [METADATA, SEQUENCED], ids=["plain", "sequenced"])
-def test_key_groups_without_rows_are_compacted_too(metadata: TableMetadata) -> None:
-    query, version = committed(metadata, [put(1, "a", 1)], [put(5, "b", 2)])
-    written = [compact_key_groups(query.table, version, KeyGroupRange(n, n), n) for n in range(4)]
-    assert [handle.rows for handle in written] == [0, 2, 0, 0]
-    names = tuple(file.name for file in version.state)
-    query.table.publish_compaction(TableCompaction(version.version, names, tuple(written)))
-    query.commit(2, put(4, "c", 3))
-    assert state_of(query.store) == {1: ("a", 1), 4: ("c", 3), 5: ("b", 2)}
-
-
-@pytest.mark.parametrize("parts", [1, 2, 4])
-@pytest.mark.parametrize("ignores_nulls", [False, True])
-@pytest.mark.parametrize("metadata", [METADATA, SEQUENCED], ids=["plain", "sequenced"])
-def test_ranges_of_key_groups_are_compacted_apart(
-    metadata: TableMetadata, ignores_nulls: bool, parts: int
-) -> None:
-    query, version = committed(replace(metadata, ignore_null_updates=ignores_nulls), *BATCHES)
-    before = state_of(query.store)
-    ranges = [key_group_range_of_subtask(MAX_PARALLELISM, parts, n) for n in range(parts)]
-    written = [
-        compact_key_groups(query.table, version, key_groups, part)
-        for part, key_groups in enumerate(ranges)
-    ]
-    for handle, key_groups in zip(written, ranges, strict=True):
-        assert (handle.kind, handle.key_groups) == ("snapshot", key_groups)
-        assert all(id % MAX_PARALLELISM in key_groups for id, _, _ in rows_in(query, handle))
-    names = tuple(file.name for file in version.state)
-    query.table.publish_compaction(TableCompaction(version.version, names, tuple(written)))
-    assert state_of(query.store) == before

@@ -5,7 +5,7 @@ tests/fault/test_damaged_tables.py asks all questions of all objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,7 +17,6 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_info import ObjectInfo
-from checkpoint_store.tables.table_codec import encode_table
 from checkpoint_store.tables.table_compaction import MergeBounds, merge_files
 from checkpoint_store.tables.table_layout import parse_table_file, version_name
 from checkpoint_store.tables.table_store import TableCommit, TableStore
@@ -27,31 +26,7 @@ from tests.support.stores.sealed_documents import of_version
 from tests.support.tables.table_rows_of import COLUMNS, METADATA, ScriptedTable, put, state_of
 
 
-def every_damage(data: bytes) -> Iterator[bytes]:
-    """Yield the bytes cut at every position, and with every byte changed."""
-    for position, byte in enumerate(data):
-        yield data[:position]
-        yield data[:position] + bytes([byte ^ 0x01]) + data[position + 1 :]
-
-
 class TestTheTableItself:
-    def test_readers_and_writers_stop_at_a_damaged_table(self, objects: DictObjectStore) -> None:
-        for damaged in every_damage(encode_table(METADATA)):
-            objects.objects["table.json"] = damaged
-            opens = (TableStore(objects).metadata, lambda: TableStore(objects).create(METADATA))
-            for opening in opens:
-                with pytest.raises(CorruptObjectError, match=r"table\.json") as caught:
-                    opening()
-            assert objects.objects == {"table.json": damaged}
-        assert "If the table has no version yet, delete it" in str(caught.value)
-
-    def test_versions_without_it_are_not_a_new_table(self, objects: DictObjectStore) -> None:
-        ScriptedTable(objects).commit(0, put(1, "a", 1))
-        objects.delete(["table.json"])
-        with pytest.raises(ObjectMissingError, match=r"table\.json is missing.*from a backup"):
-            TableStore(objects).create(METADATA)
-        assert "table.json" not in objects.objects
-
     def test_a_table_that_others_make_meanwhile_is_there(self, objects: DictObjectStore) -> None:
         class Racing(DictObjectStore):
             """A store in which another writer creates the table after this writer found no
@@ -67,29 +42,6 @@ class TestTheTableItself:
 
 
 class TestVersions:
-    def test_readers_and_writers_stop_at_a_damaged_newest(self, objects: DictObjectStore) -> None:
-        query = ScriptedTable(objects)
-        for batch in range(3):
-            query.commit(batch, put(1, "a", batch))
-        name, whole = version_name(2), objects.objects[version_name(2)]
-        for damaged in every_damage(whole):
-            objects.objects[name] = damaged
-            with pytest.raises(CorruptObjectError) as caught:
-                query.table.newest()
-            assert (caught.value.name, caught.value.epoch) == (name, 2)
-        before = dict(objects.objects)
-        uses = (
-            lambda: state_of(objects),
-            lambda: query.publish(2, []),
-            lambda: query.publish(3, []),
-            lambda: ScriptedTable(objects, "job", is_query=False).publish(0, []),
-        )
-        for use in uses:
-            with pytest.raises(CorruptObjectError, match=name):
-                use()
-        assert objects.objects == before
-        assert state_of(objects, 1) == {1: ("a", 1)}
-
     def test_one_that_vanishes_after_a_listing_is_an_error(self, objects: DictObjectStore) -> None:
         class Vanishing(DictObjectStore):
             def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:

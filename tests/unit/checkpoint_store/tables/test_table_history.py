@@ -12,7 +12,6 @@ import pytest
 
 from checkpoint_store.errors import (
     CorruptObjectError,
-    TimestampOutOfRangeError,
     VersionMissingError,
     VersionNotRetainedError,
 )
@@ -88,13 +87,6 @@ class TestDamage:
             objects.objects[version_name(number)] = objects.objects[version_name(number)][:-1]
         return StateReader(history_of(objects))
 
-    def test_the_newest_is_an_error_and_never_an_older_one(self, objects: DictObjectStore) -> None:
-        reader = self.damaged(objects, 4)
-        for ask in (reader.read, reader.schema, reader.versions, lambda: reader.changes(3)):
-            with pytest.raises(CorruptObjectError, match=version_name(4)):
-                ask()
-        assert by_key(reader.read(3)) == {1: ("a", 3)}
-
     def test_others_are_left_out_of_the_list_of_versions(
         self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -105,18 +97,6 @@ class TestDamage:
         for version in (1, 2):
             with pytest.raises(CorruptObjectError, match=version_name(version)):
                 reader.read(version)
-
-    def test_a_time_is_answered_unless_it_may_mean_damage(self, objects: DictObjectStore) -> None:
-        reader = self.damaged(objects, 2, 4)
-        times = [FIRST_MS + 1000 * version for version in range(5)]
-        answered = {0: 0, 1: 0, 999: 0, 1000: 1, 3000: 3}
-        assert {ms: reader.latest_at(FIRST_MS + ms) for ms in answered} == answered
-        for milliseconds, version in ((1001, 2), (2000, 2), (2999, 2), (3001, 4), (9000, 4)):
-            with pytest.raises(CorruptObjectError, match=version_name(version)):
-                reader.latest_at(FIRST_MS + milliseconds)
-        with pytest.raises(TimestampOutOfRangeError, match="its oldest is of") as caught:
-            reader.latest_at(times[0] - 1)
-        assert caught.value.oldest_ms == times[0]
 
     def test_a_time_before_all_readable_ones_is_not_known(self, objects: DictObjectStore) -> None:
         reader = self.damaged(objects, 0, 1)

@@ -276,20 +276,11 @@ def test_who_never_wins_gives_up(objects: DictObjectStore) -> None:
 class TestColumns:
     WIDER = schema_json(id="long", name="string", count="integer", added="date")
 
-    @pytest.mark.parametrize(
-        "columns",
-        [
-            WIDER,
-            schema_json(id="long", name="string"),
-            schema_json(id="long", name="string", count="long"),
-        ],
-        ids=["new column", "missing column", "other type"],
-    )
-    def test_rows_that_do_not_fit_are_refused(self, objects: DictObjectStore, columns: str) -> None:
+    def test_rows_that_do_not_fit_are_refused(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         query.commit(0, put(1, "a", 1))
         with pytest.raises(TableSchemaError):
-            query.publish(1, [], columns)
+            query.publish(1, [], self.WIDER)
         assert query.table.versions() == [0]
 
     def test_rows_of_a_repeated_batch_are_not_looked_at(self, objects: DictObjectStore) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint_store.objects import synced_files
-from checkpoint_store.objects.synced_files import sync_directory, write_synced
+from checkpoint_store.objects import local_object_store
+from checkpoint_store.objects.local_object_store import sync_directory, write_synced
 
 FULL_SYNC = 51
 
@@ -27,8 +27,8 @@ def test_where_there_is_a_full_sync_it_is_asked_for_first(
             raise OSError("not supported")
         return 0
 
-    monkeypatch.setattr(synced_files.fcntl, "F_FULLFSYNC", FULL_SYNC, raising=False)
-    monkeypatch.setattr(synced_files.fcntl, "fcntl", full_sync)
+    monkeypatch.setattr(local_object_store.fcntl, "F_FULLFSYNC", FULL_SYNC, raising=False)
+    monkeypatch.setattr(local_object_store.fcntl, "fcntl", full_sync)
     monkeypatch.setattr(os, "fsync", lambda _descriptor: calls.append("fsync"))
     write_synced(tmp_path / "file", b"x")
     sync_directory(tmp_path)

@@ -7,7 +7,7 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source
 from checkpoint_store.provider.provider_errors import UnreadableStateError
-from checkpoint_store.provider.state_schema_file import parse_state_schema
+from checkpoint_store.provider.spark_checkpoint import parse_state_schema
 from tests.support.provider.provider_file_bytes import schema_json, state_schema
 
 SOURCE = Source("memory://checkpoint", "state/0/0/_metadata/schema")
