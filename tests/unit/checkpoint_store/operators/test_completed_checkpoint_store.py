@@ -192,6 +192,20 @@ def test_a_rollback_without_its_manifest_is_followed(objects: DictObjectStore) -
     assert start_of(objects, 9) == (4, "run-b")
 
 
+@pytest.mark.parametrize("length", [0, 100])
+def test_cuts_never_lead_to_older_epochs(objects: DictObjectStore, length: int) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    operator.run_epoch(1, {0: 2})
+    manifest = published(objects, "manifests/")[-1]
+    objects.objects[manifest] = objects.objects[manifest][:length]
+    assert state_before(objects, 2) == {0: 2}
+    for barrier in published(objects, "epochs/0000000000000000001-0000000001/barrier-"):
+        objects.objects[barrier] = objects.objects[barrier][:length]
+        with pytest.raises(CorruptObjectError, match="barrier-"):
+            start_of(objects, 2)
+
+
 def test_the_only_barrier_of_an_epoch_is_needed_whole(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects, parallelism=1)
     operator.run_epoch(0, {0: 1})

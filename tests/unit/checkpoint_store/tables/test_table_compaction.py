@@ -190,6 +190,14 @@ class TestWhatIsFolded:
         rows = sorted((id, op) for id, op, _ in rows_in(query, changelog))
         assert rows == [(1, "delete"), (2, "put"), (3, "put"), (4, "put")]
 
+    def test_newer_files_alone_are_not_folded_where_nulls_keep_values(self) -> None:
+        metadata = replace(METADATA, ignore_null_updates=True)
+        query, version = committed(metadata, [put(1, "a", 1)], [gone(1)], [put(1, "b", None)])
+        newest_two = sum(file.length for file in version.state[1:])
+        folded = merge_files(query.table, version, MergeBounds(newest_two, files=2))
+        query.publish(3, [], merge=lambda _: folded)
+        assert state_of(query.store) == {1: ("b", None)}
+
     @pytest.mark.parametrize("metadata", [METADATA, SEQUENCED], ids=["plain", "sequenced"])
     def test_a_table_of_keys_alone(self, metadata: TableMetadata) -> None:
         columns = schema_json(id="long")

@@ -87,6 +87,13 @@ class TestDamage:
             objects.objects[version_name(number)] = objects.objects[version_name(number)][:-1]
         return StateReader(history_of(objects))
 
+    def test_the_newest_is_an_error_and_never_an_older_one(self, objects: DictObjectStore) -> None:
+        reader = self.damaged(objects, 4)
+        for ask in (reader.read, reader.schema, reader.versions, lambda: reader.changes(3)):
+            with pytest.raises(CorruptObjectError, match=version_name(4)):
+                ask()
+        assert by_key(reader.read(3)) == {1: ("a", 3)}
+
     def test_others_are_left_out_of_the_list_of_versions(
         self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -28,7 +28,7 @@ from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction
 from checkpoint_store.tables.unnamed_files import LOOK_AFTER_SECONDS, shown_alive
 from tests.support.stores.fake_object_store import DictObjectStore, RefusingObjectStore
-from tests.support.tables.table_rows_of import ScriptedTable, Values, put, state_of
+from tests.support.tables.table_rows_of import ScriptedTable, Values, put, reader_of, state_of
 
 MERGED = MergeBounds(bytes=1 << 30, files=3)
 
@@ -99,6 +99,22 @@ def files_of(objects: DictObjectStore) -> set[str]:
 
 
 class TestRetainingVersions:
+    @pytest.mark.parametrize("merging", [False, True])
+    @pytest.mark.parametrize("min_to_retain", [2, 3, 15])
+    def test_the_newest_stay_and_all_else_goes(self, min_to_retain: int, merging: bool) -> None:
+        objects = written(30, merging=merging)
+        before = len(objects.objects)
+        deleted = retain(objects, min_to_retain)
+        assert len(objects.objects) == before - deleted < before
+        retained = range(30 - min_to_retain, 30)
+        assert TableStore(objects).versions() == [*retained]
+        for version in retained:
+            assert state_of(objects, version) == expected(version)
+        changes = reader_of(objects).changes(retained[0])
+        assert changes["_commit_version"].to_pylist().count(29) == 3
+        assert files_of(objects) == named(objects)
+        assert sweep(objects, 0.0, 1.0) == []
+
     def test_a_few_expired_versions_are_left_for_later(self) -> None:
         objects = written(13)
         before = dict(objects.objects)
@@ -227,6 +243,15 @@ class TestSweepingOrphans:
         assert sweep(objects, grace_seconds=49.0, now=250.0) == [young]
         assert state_of(objects) == expected(5)
 
+    def test_nothing_goes_while_a_version_is_lost(self, caplog: pytest.LogCaptureFixture) -> None:
+        objects = written(6)
+        lost = objects.objects[version_name(3)]
+        objects.delete([version_name(3)])
+        assert sweep(objects, 0.0, 1.0) == []
+        assert "are kept, because a version is missing" in caplog.text
+        objects.put(version_name(3), lost)
+        assert state_of(objects, 3) == expected(3)
+
     @pytest.mark.parametrize("damaged", [[3], [2, 3], [2, 4], [0, 1, 2, 3, 4]])
     def test_what_a_damaged_version_may_name_stays_and_the_rest_goes(
         self, damaged: list[int], caplog: pytest.LogCaptureFixture
@@ -252,6 +277,14 @@ class TestSweepingOrphans:
         objects.objects[version_name(4)] = whole
         left = sorted([of_job.name, *(file.name for file in old.files)])
         assert sweep(objects, 0.0, 1.0) == left
+
+    def test_all_files_stay_while_the_newest_version_is_damaged(self) -> None:
+        objects = written(4)
+        damage(objects, version_name(3))
+        ScriptedTable(objects, "killed-query").write(9, [put(1, "killed", 1)])
+        before = files_of(objects)
+        assert sweep(objects, 0.0, 1.0) == []
+        assert files_of(objects) == before
 
     def test_names_of_others_and_files_of_unknown_age_are_left_alone(self) -> None:
         objects = written(2)
