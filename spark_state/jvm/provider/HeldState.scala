@@ -36,7 +36,8 @@ private[cowstate] final class HeldState(store: ProvidedStore, restores: StateRes
   def find(version: Long, unique: Option[String]): Option[(LoadedState, StateId)] = synchronized {
     val held = current.filterNot(_.isDamaged).flatMap { state =>
       state.versions.held
-        .find(s => s.version == version && unique.fold(state.mayCount(s))(StateId.uniqueOf(_) == s.unique))
+        .find(s =>
+          s.version == version && unique.fold(state.mayCount(s))(StateId.uniqueOf(_) == s.unique))
         .map((state, _))
     }
     if (version > 0) store.metrics.versionAsked(isHeld = held.isDefined)

@@ -1,9 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate.provider
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors
-import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
-  CowStateLoadException, StateId
-}
+import org.apache.spark.sql.execution.streaming.state.cowstate.base.{CowStateLoadException, StateId}
 import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.LoadedState
 
 /**
@@ -27,8 +25,9 @@ private[cowstate] final class StateReplay(store: ProvidedStore, restores: StateR
       val files = restores.filesOf(to.version)
       val end = restores.stateAt(to.version, to.unique, files)
       val lineage = files.lineageOf(end, fromSnapshot = Some(from.version)) match {
-        case Right(whole) if from.unique.map(StateId.uniqueOf)
-            .forall(unique => whole.snapshot.forall(_.unique == unique)) => whole
+        case Right(whole)
+            if from.unique.map(StateId.uniqueOf)
+              .forall(unique => whole.snapshot.forall(_.unique == unique)) => whole
         case _ => throw StateStoreErrors.stateStoreSnapshotFileNotFound(
             s"${checkpoints.directory.url}, version ${from.version}", ProvidedStore.ProviderName)
       }
