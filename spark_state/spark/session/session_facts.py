@@ -24,14 +24,13 @@ _ROWS_FOR_EVERY_CORE = 100_000
 
 def session_facts(spark: SparkSession) -> SessionFacts:
     """The master, parallelism, cores and speculation of a session."""
+    settings = application_settings(spark)
     if is_connect(spark):
-        # The settings of the server, which a Spark Connect session has as its own settings.
-        settings = dict(spark.conf.getAll)
         parallelism = _server_parallelism(spark, settings, settings.get("spark.master", ""))
         processors = parallelism
     else:
         context: Any = spark.sparkContext
-        settings, parallelism = dict(context.getConf().getAll()), context.defaultParallelism
+        parallelism = context.defaultParallelism
         processors = context._jvm.java.lang.Runtime.getRuntime().availableProcessors()
     master = settings.get("spark.master", "")
     return SessionFacts(
@@ -42,6 +41,12 @@ def session_facts(spark: SparkSession) -> SessionFacts:
         python_memory=settings.get(_PYTHON_MEMORY_KEY),
         is_connect=is_connect(spark),
     )
+
+
+def application_settings(spark: SparkSession) -> dict[str, str]:
+    """The settings of a session's application. A session of Spark Connect has the settings of its
+    server as its own settings."""
+    return dict(spark.conf.getAll if is_connect(spark) else spark.sparkContext.getConf().getAll())
 
 
 def _server_parallelism(spark: SparkSession, settings: Mapping[str, str], master: str) -> int:

@@ -1,8 +1,9 @@
 """Chooses Unix domain sockets for the traffic between Spark's JVM and Python workers.
 
 Spark uses TCP on the loopback interface by default. There, a small write waits for an
-acknowledgement that the other end delays, so a task with a Python worker waits about 45 ms for
-nothing. A Unix domain socket does not wait. Spark reads the setting when the context starts.
+acknowledgement that the other end delays, so a task with a Python worker waits for nothing. A Unix
+domain socket does not wait; `tests/benchmarks/latency.py --sockets` compares both. Spark reads the
+setting when the context starts.
 
 Spark creates the sockets in its temporary directory. The path of a socket has at most 104
 characters, and Spark's file names take 43 of these. On a cluster nobody knows the temporary
@@ -18,8 +19,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_state.spark.session.connect_sessions import is_connect
 from spark_state.spark.session.operator_configuration import is_local_master
+from spark_state.spark.session.session_facts import application_settings
 
 SOCKETS_KEY = "spark.python.unix.domain.socket.enabled"
 DIRECTORY_KEY = "spark.python.unix.domain.socket.dir"
@@ -51,14 +52,10 @@ def _fits(directory: str) -> bool:
     return len(directory) <= _MOST_CHARACTERS and os.access(directory, os.W_OK | os.X_OK)
 
 
-def _context_settings(spark: SparkSession) -> list[tuple[str, str]]:
-    return spark.sparkContext.getConf().getAll()
-
-
 def hint_at_sockets(spark: SparkSession) -> None:
     """Warn once if the application of a session runs without Unix domain sockets, unless the user
     has chosen so."""
-    settings = dict(spark.conf.getAll if is_connect(spark) else _context_settings(spark))
+    settings = application_settings(spark)
     application = settings.get("spark.app.id", "")
     if SOCKETS_KEY in settings or _VARIABLE in os.environ or application in _hinted:
         return
