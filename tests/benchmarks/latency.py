@@ -1,4 +1,4 @@
-"""Where the milliseconds of a small micro-batch go.
+"""Breakdown of the milliseconds of a small micro-batch.
 
     python tests/benchmarks/latency.py [--rows 500] [--batches 60] [--warm 40] [--rounds 3]
                                        [--partitions 2 32] [--plans identity cowstate …]

@@ -2,7 +2,7 @@
 
 With adaptive execution, Spark runs each shuffle as a job of its own, to plan the rest of the batch
 by the sizes of the shuffle's output. The number of subtasks of an operator is fixed, so the sizes
-change nothing for the operator, and each further job costs some 20 ms. Spark turns adaptive
+change nothing for the operator, and each further job takes time. Spark turns adaptive
 execution off for queries with Spark's own state, and takes a query of cowstate for a query without
 state.
 """
@@ -22,7 +22,8 @@ def turn_adaptive_plans_off(spark: SparkSession) -> Callable[[], None]:
     """Turn adaptive execution off for the next query that starts in a session, unless the session
     has a setting of its own. Spark copies the session's settings when the query starts. The
     returned function gives the session its former setting; call the function after the start. If a
-    server of Spark Connect does not answer then, later queries run without adaptive execution."""
+    server of Spark Connect does not answer then, later queries run without adaptive execution. So
+    does a query without operators that another thread of the session starts meanwhile."""
     if ADAPTIVE_KEY in spark.conf.getAll:
         return lambda: None
     spark.conf.set(ADAPTIVE_KEY, "false")
