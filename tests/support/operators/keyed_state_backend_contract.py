@@ -25,6 +25,7 @@ from spark_state.keyed_state.list_state import ListState
 from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.merged_changes import merged_changes
 from spark_state.keyed_state.value_state import ValueState
+from spark_state.processor.schemas import timers_descriptor
 from spark_state.state_descriptor import StateDescriptor
 
 NewBackend = Callable[[KeyGroupRange, KeyColumns, Forms], KeyedStateBackend[Any]]
@@ -35,6 +36,7 @@ _ROW = pa.struct([pa.field("n", pa.int64())])
 VALUE = StateDescriptor("value", "value", _ROW, '{"type":"struct","fields":[]}')
 LIST = StateDescriptor("list", "list", pa.struct([pa.field(LIST_VALUE, pa.list_(_ROW))]), "{}")
 MAP = StateDescriptor("map", "map", pa.struct([pa.field(MAP_VALUE, pa.map_(_ROW, _ROW))]), "{}")
+TIMERS = timers_descriptor("t")
 
 # (state, key) -> content: a number, a list of numbers, or a dict from number to number.
 Content = dict[tuple[str, int], Any]
@@ -400,6 +402,35 @@ class KeyedStateBackendContract:
         backend.drop("map")
         backend.seal()
         assert held() == kept
+
+    def test_a_timer_that_is_deleted_or_registered_again_is_due_as_it_is_now(
+        self, new_backend: NewBackend
+    ) -> None:
+        backend = new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS)
+        backend.open_table(TIMERS)
+        timers = backend.timers(TIMERS.name)
+
+        def due(until_ms: int) -> list[tuple[int, Any]]:
+            return [(timer.time_ms, timer.key) for timer in backend.due_timers("t", until_ms)]
+
+        for key, times in {1: (20, 30), 2: (10,)}.items():
+            backend.set_current_key((key,), key_group_of(key))
+            for time_ms in times:
+                timers.register(time_ms)
+        backend.seal()
+        for key, time_ms in ((1, 20), (2, 10)):
+            backend.set_current_key((key,), key_group_of(key))
+            timers.delete(time_ms)
+        assert due(100) == [(30, (1,))]
+        backend.seal()
+        assert due(100) == [(30, (1,))]
+        assert (backend.next_timer_ms(), backend.number_of_timers()) == (30, 1)
+        backend.set_current_key((2,), key_group_of(2))
+        timers.register(10)
+        backend.seal()
+        assert due(10) == [(10, (2,))]
+        assert due(100) == [(10, (2,)), (30, (1,))]
+        assert (backend.next_timer_ms(), backend.number_of_timers()) == (10, 2)
 
     def test_rows_of_states_that_are_not_named_are_not_applied(
         self, states: States, new_backend: NewBackend

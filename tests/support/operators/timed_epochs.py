@@ -45,9 +45,12 @@ class TimedEpochs:
         return backend
 
     def run(self, rows: Sequence[tuple[str, int]], now_ms: int) -> Output:
-        """The output of an epoch that is not sealed yet. `now_ms`: both the batch's time and the
-        watermark."""
-        plan = replace(self.spec.run_plan, shown_time=lambda _: TimerValues(now_ms, now_ms))
+        """The output of an epoch that is not sealed yet. `now_ms`: the clock of the time mode, that
+        is the watermark in event time and the batch's time otherwise. The other clock is ahead."""
+        ahead_ms = now_ms + 1_000_000
+        is_event_time = self.time_mode == "EventTime"
+        shown = TimerValues(ahead_ms, now_ms) if is_event_time else TimerValues(now_ms, ahead_ms)
+        plan = replace(self.spec.run_plan, shown_time=lambda _: shown)
         spec = replace(self.spec, run_plan=plan)
         processor = pickle.loads(self.spec.pickled_processor)
         inputs = plan.inputs.by_name(table_of(rows, len(GROUPS)))

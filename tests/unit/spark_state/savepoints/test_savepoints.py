@@ -34,6 +34,7 @@ from spark_state.savepoints import operator_copy
 from spark_state.savepoints import savepoint as module
 from spark_state.subtasks.epoch_request import BackendSettings, RestoreSource
 from spark_state.subtasks.maintenance import Maintenance
+from tests.support.operators.operator_states import NotesValues
 from tests.support.operators.subtasks import (
     KEY_SCHEMA,
     Host,
@@ -119,6 +120,16 @@ def test_a_query_goes_on_from_a_restored_store_with_any_backend(
     assert restored.epoch == 4
     output = query.run(range(5, 7), 3, backend=BACKENDS[after], run_id="later")
     assert output == {key: (7, sum(range(7))) for key in KEYS}
+
+
+def test_a_savepoint_has_the_operator_state(query: Query) -> None:
+    query.run(range(3), processor=NotesValues())
+    query.save()
+    query.run(range(3, 5), processor=NotesValues())
+    shutil.rmtree(query.folder / "query")
+    query.restore()
+    noted = query.run(range(3, 4), 1, run_id="later", processor=NotesValues())
+    assert noted == {key: (2 * len(KEYS), 2) for key in KEYS}
 
 
 def test_a_new_query_begins_with_a_savepoint(query: Query) -> None:
