@@ -17,9 +17,8 @@ class EpochReport:
 
     Times in milliseconds. `restore_ms`: find the epoch's base and bring the state to the base.
     `process_ms`: run the processor. `write_ms`: write files, and wait for a part of a snapshot.
-    `publish_ms`: publish the barrier, and the steps after the barrier; the barrier itself does not
-    have this number. `last_publish_ms`: `publish_ms` of the epoch before, None in the first epoch
-    of a host.
+    `last_publish_ms`: publish the barrier of the epoch before, and complete the epoch before; a
+    barrier cannot have the number of its own epoch. None in the first epoch of a host.
 
     `states_deleted`: states deleted by `init` with deleteIfExists. A deleted state is counted if an
     earlier epoch had the state, or if `init` had declared it; the entries of a deleted state are in
@@ -41,7 +40,6 @@ class EpochReport:
     write_ms: int
     states_deleted: int
     failed_snapshots: int
-    publish_ms: int | None = None
     late_rows: int | None = None
     timers: int | None = None
     memory_bytes: int | None = None

@@ -51,12 +51,21 @@ def body_of(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, pa.Schema):
         return body_of(value.serialize().to_pybytes())
-    of_fields = [(field, getattr(value, field.name)) for field in fields(value)]
+    kind: Any = type(value)
+    defaults = _defaults(kind)
     if isinstance(value, _AS_LISTS):
-        return [body_of(element) for _, element in of_fields]
+        return [body_of(getattr(value, name)) for name in defaults]
     return {
-        field.name: body_of(element) for field, element in of_fields if element != field.default
+        name: body_of(element)
+        for name, default in defaults.items()
+        if (element := getattr(value, name)) != default
     }
+
+
+@cache
+def _defaults(kind: Any) -> dict[str, Any]:
+    """Return the default value of each field of a dataclass, MISSING for a field without."""
+    return {field.name: field.default for field in fields(kind)}
 
 
 def decode_body(kind: type[_T], body: object) -> _T:

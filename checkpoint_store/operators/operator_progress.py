@@ -126,7 +126,7 @@ def _numbers(barriers: Sequence[Barrier]) -> dict[str, Any]:
             (time.next_timer_ms for time in times if time.next_timer_ms is not None), default=None
         ),
         "watermark_ms": max((time.watermark_ms for time in times if time.reached_ms), default=None),
-        **{name: value for name, value in sums.items() if name != "publish_ms"},
+        **sums,
     }
 
 

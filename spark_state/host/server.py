@@ -40,6 +40,8 @@ from spark_state.subtasks.received_input import ReceivedInput
 from spark_state.subtasks.subtask_session import DurableEpoch, HungSubtaskError
 
 _WATCH_SECONDS = 1.0
+# The socket takes so many bytes without waiting for the reader.
+_BYTES_IN_SOCKET = 64 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +124,7 @@ class StateHost:
         wire.send(stream, wire.Present())
         request, has_input = wire.receive(stream)
         try:
-            epoch = self._run(connection, stream, request, has_input)
+            unsent = self._run(connection, stream, request, has_input)
         except _TaskGoneError:
             return
         except HungSubtaskError as error:
@@ -132,11 +134,8 @@ class StateHost:
             return
         finally:
             self._garbage.freeze_if_due()
-        with epoch.output as spool:
-            wire.send(stream, wire.Durable(spool.rows, epoch.report))
-            schema = request.spec.processor.output_schema
-            rows = wire.send_batches(stream, schema, spool.read())
-            wire.send(stream, wire.EndOfOutput(rows))
+        if unsent is not None:
+            _send_output(stream, request, unsent)
 
     def _end_hung(self, stream: BinaryIO, error: HungSubtaskError) -> NoReturn:
         """End the process with its hanging threads. Other subtasks of the process restore their
@@ -150,14 +149,43 @@ class StateHost:
 
     def _run(
         self, connection: socket.socket, stream: BinaryIO, request: EpochRequest, has_input: bool
-    ) -> DurableEpoch:
+    ) -> DurableEpoch | None:
+        """Run the epoch of a request, and complete the epoch. Small output is sent before the
+        completion, so that the task does not wait for the completion; large output waits for the
+        task to read, so the large output is returned, to be sent after the completion."""
         sys.path.extend(entry for entry in request.module_path if entry not in sys.path)
+        is_sent = False
         with self._sessions.subtask(request) as session:
             attempt = session.accept(request, lambda: _check_connected(connection))
             wire.send(stream, wire.Accepted(self._sessions.held_memory()))
             with closing(session.receive(request)) as received:
                 receive_input(connection, stream, has_input, received)
-                return session.run(attempt, received.all())
+                try:
+                    with session.run(attempt, received.all()) as epoch:
+                        if epoch.output.bytes <= _BYTES_IN_SOCKET:
+                            is_sent = True
+                            with suppress(ConnectionError):  # the task was killed
+                                _send_output(stream, request, epoch)
+                except Exception:
+                    if not is_sent:
+                        raise
+                    # The next epoch of the subtask looks at the barriers and completes this epoch.
+                    _log.warning(
+                        "epoch %d of %s is durable, but could not be completed yet",
+                        request.task.epoch,
+                        request.store_url,
+                        exc_info=True,
+                    )
+        return None if is_sent else epoch
+
+
+def _send_output(stream: BinaryIO, request: EpochRequest, epoch: DurableEpoch) -> None:
+    """Send the output of a durable epoch (I3), and close the output."""
+    with epoch.output as spool:
+        wire.send(stream, wire.Durable(spool.rows, epoch.report))
+        schema = request.spec.processor.output_schema
+        rows = wire.send_batches(stream, schema, spool.read())
+        wire.send(stream, wire.EndOfOutput(rows))
 
 
 def receive_input(

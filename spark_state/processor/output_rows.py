@@ -145,6 +145,11 @@ class OutputSpool:
             self._writer.close()
             self._file.flush()
 
+    @property
+    def bytes(self) -> int:
+        """The number of bytes so far, in memory and on disk."""
+        return self._file.tell()
+
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield all batches. No batch can be appended afterwards."""
         self.finish()

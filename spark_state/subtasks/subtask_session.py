@@ -4,16 +4,18 @@ The way of an epoch is the order of SubtaskSession's methods:
 
     1  accept           refuse a fenced request (I9); an accepted request claims the subtask
        receive          take in the rows
-       run              wait for the subtask, and take the steps 2 to 6
+       run              wait for the subtask, and take the steps 2 to 7
     2  _bring_to_base   find the completed checkpoint that the epoch starts from (I5), and bring the
                         resident state there (I4, I6)
     3  _process         run the processor
     4  _write           write the changelog
     5  _publish         publish the barrier
     6  _seal            the state belongs to the next epoch, and the output may be sent (I3)
+    7  _after_barrier   complete the epoch; nobody needs to wait for this step
 
 Until the barrier is published, a failure rolls the state back in O(changes), and no barrier ever
-names a file of the attempt.
+names a file of the attempt. After the barrier is published, the epoch is durable: if the step 7
+fails or never runs, the next epoch finds the barriers of all subtasks all the same.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -136,11 +138,13 @@ class SubtaskSession:
         share = self._backends.memory.share_of_input(request.spec)
         return ReceivedInput(request.spec.processor.run_plan, share, str(local_root(request)))
 
-    def run(self, attempt: EpochAttempt, rows: pa.Table | SpilledRows) -> DurableEpoch:
-        """Run an accepted epoch over the rows and make the epoch durable.
+    @contextmanager
+    def run(self, attempt: EpochAttempt, rows: pa.Table | SpilledRows) -> Iterator[DurableEpoch]:
+        """Run an accepted epoch over the rows, and yield the durable epoch; complete the epoch
+        after the `with` block. Later attempts wait for the end of the block.
 
-        After any error the state is as before. Raises HungSubtaskError if an earlier attempt does
-        not return.
+        After an error before the block, the state is as before. Raises HungSubtaskError if an
+        earlier attempt does not return.
         """
         with self._turn(attempt) as running, ExitStack() as on_error:
             base = self._bring_to_base(attempt)
@@ -154,9 +158,11 @@ class SubtaskSession:
                 )
                 barrier = self._publish(written, report, unnamed)
             self._seal(barrier)
-            self._after_barrier(attempt, barrier)
+            try:
+                yield DurableEpoch(processed.output, report)
+            finally:
+                self._after_barrier(attempt, barrier)
             on_error.pop_all()
-        return DurableEpoch(processed.output, replace(report, publish_ms=self._last_publish_ms))
 
     @contextmanager
     def _turn(self, attempt: EpochAttempt) -> Iterator[RunningEpoch]:

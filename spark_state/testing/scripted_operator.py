@@ -299,7 +299,7 @@ class ScriptedOperator:
         own = {*session.key_groups, control_key_group(subtask)}
         mine = table.filter(pa.array([group in own for group in groups], pa.bool_()))
         names = self._output.names
-        with session.run(attempt, mine).output as spool:
+        with session.run(attempt, mine) as epoch, epoch.output as spool:
             return [
                 Row(**dict(zip(names, row.values(), strict=True)))
                 for batch in spool.read()

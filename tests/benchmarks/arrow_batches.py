@@ -59,7 +59,8 @@ def epoch_seconds(host: Host, epoch: int, table: pa.Table) -> float:
     """CPU seconds of an epoch."""
     request = host.request(epoch, 0)
     start = time.thread_time()
-    durable = host.session.run(host.session.accept(request, lambda: None), table)
+    with host.session.run(host.session.accept(request, lambda: None), table) as durable:
+        pass
     seconds = time.thread_time() - start
     durable.output.close()
     return seconds

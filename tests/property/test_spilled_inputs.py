@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,12 @@ class _Spilling:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def run(self, attempt: EpochAttempt, table: pa.Table) -> DurableEpoch:
+    @contextmanager
+    def run(self, attempt: EpochAttempt, table: pa.Table) -> Iterator[DurableEpoch]:
         if not table.num_rows:
-            return self._session.run(attempt, table)
+            with self._session.run(attempt, table) as epoch:
+                yield epoch
+            return
         plan = attempt.spec.processor.run_plan
         part_bytes = self._chance.choice([1, 100, 10_000])
         spilled = SpilledRows(plan.inputs, plan.event_times, tempfile.gettempdir(), part_bytes)
@@ -53,10 +57,8 @@ class _Spilling:
             length = self._chance.randint(1, 8)
             spilled.spill(table.slice(first, length))
             first += length
-        try:
-            return self._session.run(attempt, spilled)
-        finally:
-            spilled.close()
+        with closing(spilled), self._session.run(attempt, spilled) as epoch:
+            yield epoch
 
 
 class _Spilled(ScriptedOperator):

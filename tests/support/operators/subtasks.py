@@ -253,7 +253,8 @@ class Host:
         with closing(self.session.receive(request)) as received:
             for batch in table.to_batches(max_chunksize=self.rows_per_batch):
                 received.add(batch)
-            durable = self.session.run(accepted, received.all())
+            with self.session.run(accepted, received.all()) as durable:
+                pass
         self.report = durable.report
         with durable.output as spool:
             return {

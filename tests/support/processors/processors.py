@@ -224,6 +224,25 @@ class KillingAtDatabases(RunningTotals):
             yield total
 
 
+class FailingToComplete(RunningTotals):
+    """RunningTotals whose host fails to complete its first epoch, as if the store were away."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        owner = importlib.import_module("spark_state.subtasks.store_session").StoreSession
+        if "--executor" not in sys.argv or hasattr(owner, "has_failed"):
+            return
+        complete, owner.has_failed = owner.complete, False
+
+        def fail_once(store: Any, barrier: Any) -> None:
+            if not owner.has_failed:
+                owner.has_failed = True
+                raise OSError("no manifest today")
+            complete(store, barrier)
+
+        owner.complete = fail_once
+
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 

@@ -83,8 +83,9 @@ def test_local_copies_of_an_ended_query_go_while_the_host_lives(
     sessions = Sessions(clock, executor)
     with sessions.subtask(host.request(0, 1)) as session:
         request = host.request(0, 1)
-        epoch = session.run(session.accept(request, lambda: None), table_of([("a", 1)], 8))
-        epoch.output.close()
+        attempt = session.accept(request, lambda: None)
+        with session.run(attempt, table_of([("a", 1)], 8)) as epoch:
+            epoch.output.close()
     copies = private_directory(tmp_path, executor) / "copies"
     assert len([*copies.iterdir()]) == 1
     clock.now = 601.0

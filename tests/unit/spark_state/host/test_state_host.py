@@ -34,8 +34,8 @@ from spark_state.executor import (
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import clean_environment, connect
-from tests.support.operators.subtasks import Host, operator, table_of
-from tests.support.processors.processors import FailingAt
+from tests.support.operators.subtasks import KEY_SCHEMA, Host, operator, stored_totals, table_of
+from tests.support.processors.processors import FailingAt, FailingToComplete
 
 pytestmark = pytest.mark.process
 
@@ -287,6 +287,28 @@ def test_a_processors_error_arrives_with_its_type_and_traceback(
     assert "processors.py" in note
     whole = "".join(traceback.format_exception(caught.value))
     assert whole.count("a negative value: -1") == 1
+
+
+def test_small_output_does_not_wait_for_the_completion_of_its_epoch(
+    executor: Executor, tmp_path: Path
+) -> None:
+    host = Host(operator(tmp_path, FailingToComplete(), key_schema_json=KEY_SCHEMA))
+    assert run(executor, host, 0, [("a", 1)]) == {"a": 1}
+    assert not [*tmp_path.glob("query/totals/manifests/*")]
+    assert run(executor, host, 1, [("a", 1)]) == {"a": 2}
+    assert stored_totals(tmp_path / "query" / "totals", 0) == {"a": (1, 1)}
+    assert stored_totals(tmp_path / "query" / "totals", 1) == {"a": (2, 2)}
+
+
+def test_large_output_is_sent_after_the_completion_of_its_epoch(
+    executor: Executor, tmp_path: Path
+) -> None:
+    host = Host(operator(tmp_path, FailingToComplete()))
+    rows = [(f"key {number}", 1) for number in range(5_000)]
+    with pytest.raises(OSError, match="no manifest today"):
+        run(executor, host, 0, rows)
+    assert run(executor, host, 0, rows, attempt=9) == dict.fromkeys(dict(rows), 1)
+    assert run(executor, host, 1, rows) == dict.fromkeys(dict(rows), 2)
 
 
 class Unpicklable(Exception):

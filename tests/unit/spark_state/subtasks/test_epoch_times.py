@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -189,8 +190,9 @@ def test_spilled_rows_have_the_same_watermarks_and_late_rows(opened: Callable[..
         for row in range(table.num_rows):
             spilled.spill(table.slice(row, 1))
         request = other.request(epoch, epoch + 1)
-        durable = other.session.run(other.session.accept(request, lambda: None), spilled)
-        spilled.close()
+        attempt = other.session.accept(request, lambda: None)
+        with closing(spilled), other.session.run(attempt, spilled) as durable:
+            pass
         with durable.output as spool:
             output = {row.pop("key"): tuple(row.values()) for row in rows_of(spool)}
         assert output == expected

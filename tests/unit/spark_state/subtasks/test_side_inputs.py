@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -164,8 +165,9 @@ def test_spilled_inputs_come_in_the_same_order_and_to_the_same(open_host: OpenHo
         kept = [spilled.spill(table.slice(row, 1)) for row in reversed(range(table.num_rows))]
         assert any(kept) == (epoch == 0)
         request = host.request(epoch, epoch + 1)
-        durable = host.session.run(host.session.accept(request, lambda: None), spilled)
-        spilled.close()
+        attempt = host.session.accept(request, lambda: None)
+        with closing(spilled), host.session.run(attempt, spilled) as durable:
+            pass
         assert durable.report.rows_in == epoch + 1
         with durable.output as spool:
             outputs.append([tuple(row.values()) for b in spool.read() for row in b.to_pylist()])
