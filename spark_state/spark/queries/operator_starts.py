@@ -42,7 +42,7 @@ from checkpoint_store.runs.checkpoint_location import digest_of
 from checkpoint_store.runs.run_errors import EpochsLostError
 from checkpoint_store.runs.run_lineage import Lineage, lineage_of
 from spark_state.errors import ConfigurationError
-from spark_state.spark.queries.offset_log import newest_epoch, own_sources
+from spark_state.spark.queries.offset_log import newest_epoch
 from spark_state.spark.session.hadoop_files import HadoopFiles
 from spark_state.spark.session.operator_configuration import is_local_master
 from spark_state.spark.session.planned_operators import OperatorInputs
@@ -52,11 +52,6 @@ from spark_state.subtasks.epoch_request import OperatorStart
 _log = logging.getLogger(__name__)
 
 _STARTS = "cowstate.starts"
-# By the format of a source that an operator adds to its query: the reason, and the way back.
-_FACTS = {
-    "cowstate_clock": ("a timeMode other than None", "go back to the former timeMode"),
-    "cowstate_first_batch": ("an initial state", "go back to the former initialState"),
-}
 SETTING_OF_STARTS = "spark.operatorStarts.cowstate"
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_AT_EXIT = 30.0
@@ -127,8 +122,8 @@ def name_starts(
 
     `location`: the checkpoint's location, None if Spark chooses the location. Returns a function to
     call with the started query, or with None if the query did not start. Raises
-    StoreOfOtherCheckpointError, EpochsLostError, ConfigurationError if the sources of the operators
-    differ from the checkpoint, and the errors of the stores.
+    StoreOfOtherCheckpointError, EpochsLostError, the errors of take_back_in_store, and the errors
+    of the stores.
     """
     context = spark.sparkContext
     text, repeated = "", list[OperatorInputs]()
@@ -162,8 +157,6 @@ def told_starts(
     # Read the logs after the stores, see the module.
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
     is_under_way = planned > committed
-    if operators:
-        _check_own_sources(files, planned, operators[0])
     starts, ways_back = {}, list[tuple[OperatorInputs, WayBack]]()
     for inputs, has_reached in zip(operators, reached, strict=True):
         must_have = newest_epoch(
@@ -185,25 +178,6 @@ def told_starts(
     newest_of = zip(operators, reached, strict=True)
     repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]
     return json.dumps({"query": query_id, "operators": starts}), repeated
-
-
-def _check_own_sources(files: CheckpointLogs, planned: int, inputs: OperatorInputs) -> None:
-    """Raise ConfigurationError if the operators of cowstate have added or removed a source since
-    batch `planned`. Otherwise Spark would fail in the first batch, and name only the numbers of
-    sources."""
-    formats = inputs.formats
-    former = own_sources(files.text(f"offsets/{planned}"), inputs.sources)
-    if former is None or formats is None:
-        return
-    for name, (fact, way_back) in _FACTS.items():
-        if (name in former) != (name in formats):
-            had, has = ("an", "none") if name in former else ("no", "one")
-            raise ConfigurationError(
-                f"{files.url}: {had} operator had {fact} in batch {planned}, and now {has} has. It "
-                f"adds a source to the query, and Spark starts no query whose sources are others "
-                f"than those of its checkpoint: {way_back}, or begin with a new checkpoint and "
-                "spark.cowstate.restoreFrom"
-            )
 
 
 def _watch_first_commit(
