@@ -232,7 +232,7 @@ def test_a_query_that_has_run_since_is_not_reverted(
     query.adopt()
     query.go_on(1)
     assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 2
-    assert "would lose state. Run cowstate adopt --to hdfs instead" in capsys.readouterr().err
+    assert "would lose state. To take the query to another" in capsys.readouterr().err
 
 
 class TestDamage:

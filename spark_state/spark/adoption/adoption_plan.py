@@ -27,13 +27,17 @@ from spark_state.spark.provider.provider_class import (
     ROCKSDB_CLASS,
     short_name,
 )
-from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint, StoreDirectory
+from spark_state.spark.provider.query_checkpoint import (
+    LogEntry,
+    QueryCheckpoint,
+    StoreDirectory,
+    check_encoding,
+)
 
 HDFS_CLASS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 TARGETS = {"cowstate": PROVIDER_CLASS, "hdfs": HDFS_CLASS}
 _OTHER_WAYS = " --to hdfs; to move its state to an object store, name its URL with --store"
 _STATE_STORE = "spark.sql.streaming.stateStore"
-_ENCODING = f"{_STATE_STORE}.encodingFormat"
 CHECKPOINT_FORMAT = f"{_STATE_STORE}.checkpointFormatVersion"
 _JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 IN_CHECKPOINT = "checkpoint"
@@ -175,13 +179,7 @@ def _check_operators(checkpoint: QueryCheckpoint) -> None:
 
 
 def _check_settings(checkpoint: QueryCheckpoint, target: str) -> None:
-    settings = checkpoint.settings
-    encoding = settings.get(_ENCODING, "unsaferow")
-    if encoding.lower() != "unsaferow":
-        raise UnsupportedOperationError(
-            f"{checkpoint.url} was created with {_ENCODING} = {encoding}, but adopt reads only "
-            "unsaferow. Start the query with a new checkpoint"
-        )
+    check_encoding(checkpoint)
     if target == HDFS_CLASS and checkpoint.state_ids is not None:
         raise UnsupportedOperationError(
             f"{checkpoint.url} has checkpoint format 2, but {short_name(HDFS_CLASS)} supports only "

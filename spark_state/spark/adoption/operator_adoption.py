@@ -42,7 +42,7 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.schema_text import schema_text
 from spark_state.errors import ConfigurationError
-from spark_state.spark.adoption.adoption import AdoptionError, AdoptionTarget
+from spark_state.spark.adoption.adoption import AdoptionTarget
 from spark_state.spark.adoption.operator_adoption_plan import (
     OPERATOR,
     OperatorAdoptionPlan,
@@ -77,6 +77,7 @@ from spark_state.spark.stopped_query.change_record import ADOPTION, ChangeRecord
 from spark_state.spark.stopped_query.checkpoint_change import (
     PlannedChange,
     Progress,
+    StateNotWrittenError,
     WrittenState,
     check_edited,
 )
@@ -120,8 +121,8 @@ class OperatorAdoption:
     ) -> CheckedAdoption:
         """The plan for a checkpoint.
 
-        Raises the errors of `plan_operator_adoption` and `spark_states`, AdoptionError if Spark
-        cannot read the state, and ConfigurationError if the store already has epochs.
+        Raises the errors of `plan_operator_adoption` and `spark_states`, StateNotWrittenError if
+        Spark cannot read the state, and ConfigurationError if the store already has epochs.
         """
         if target.store is not None:
             raise ConfigurationError(
@@ -134,7 +135,7 @@ class OperatorAdoption:
             with in_format_of(spark, checkpoint):
                 states = spark_states(spark, plan, configuration.max_parallelism)
         except (PySparkException, Py4JJavaError) as error:
-            raise AdoptionError(
+            raise StateNotWrittenError(
                 f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
             ) from error
         url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
@@ -178,8 +179,8 @@ class OperatorAdoption:
     def write_state(
         self, folder: ChangeFolder, plan: CheckedAdoption, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
-        """Write the epoch, and compare the stored rows with Spark's rows. Raises AdoptionError if
-        the rows differ."""
+        """Write the epoch, and compare the stored rows with Spark's rows. Raises
+        StateNotWrittenError if the rows differ."""
         checkpoint = plan.plan.checkpoint
         texts = {entry.path: plan.plan.edited(entry) for entry in plan.plan.edits}
         own = {"from": checkpoint.provider, "to": OPERATOR, "store": plan.store_url}
@@ -336,7 +337,7 @@ def _check_apart(checked: CheckedAdoption, written: Sequence[Row]) -> None:
     for row in written:
         if row.merged_key is not None:
             names = ", ".join(field.name for field in checked.states.key_fields)
-            raise AdoptionError(
+            raise StateNotWrittenError(
                 f"Spark's store has several keys that would be the one key ({names}) = "
                 f"{row.merged_key} on cowstate: they differ in the sign of a zero, or in the bits "
                 "of a NaN, and Spark keeps such keys apart inside of structs. Nothing was changed. "
@@ -399,8 +400,8 @@ def _report(rows: int, size: int) -> EpochReport:
 def _verified(
     spark: SparkSession, checked: CheckedAdoption, target: TargetStore, progress: Progress
 ) -> dict[str, int]:
-    """The number of rows in the store, by state. Raises AdoptionError if the rows differ from
-    Spark's."""
+    """The number of rows in the store, by state. Raises StateNotWrittenError if the rows differ
+    from Spark's."""
     expected_rows = checked.states.rows
     subtasks = spark.range(0, target.parallelism, 1, target.parallelism)
     read = called_in_workers(partial(read_subtasks, target))
@@ -414,7 +415,7 @@ def _verified(
     for index, name in enumerate(names):
         of_spark, of_store = expected.get(index, (0, 0)), stored.get(index, (0, 0))
         if of_spark != of_store:
-            raise AdoptionError(
+            raise StateNotWrittenError(
                 f"state {name!r} has {of_spark[0]:,} rows with checksum {of_spark[1]} in Spark's "
                 f"store, and {of_store[0]:,} rows with checksum {of_store[1]} in {target.url}. "
                 "Nothing was changed"
@@ -426,7 +427,7 @@ def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Pro
     """Run an action in another thread, and return its result. Meanwhile, report the finished tasks
     of the action to `progress`.
 
-    Raises AdoptionError if Spark fails.
+    Raises StateNotWrittenError if Spark fails.
     """
     context: Any = spark.sparkContext
     group = f"cowstate-adoption-{uuid4().hex}"
@@ -448,7 +449,7 @@ def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Pro
     try:
         return outcome.result()
     except (PySparkException, Py4JJavaError) as error:
-        raise AdoptionError(f"{_first_line(error)}. Nothing was changed") from error
+        raise StateNotWrittenError(f"{_first_line(error)}. Nothing was changed") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from checkpoint_store.amounts import size_text
-from spark_state.errors import ConfigurationError, CowstateError
+from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.placed_state import place_of
 from spark_state.spark.provider.query_checkpoint import (
@@ -42,10 +42,6 @@ from spark_state.spark.stopped_query.checkpoint_change import (
     run_store_job,
 )
 from spark_state.spark.stopped_query.next_batch import check_not_started
-
-
-class RescaleError(CowstateError):
-    """The new state could not be written."""
 
 
 class Rescale:
@@ -92,7 +88,7 @@ class Rescale:
     def write_state(
         self, folder: ChangeFolder, plan: RescalePlan, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
-        """Write the new partitions of all stores. Raises RescaleError."""
+        """Write the new partitions of all stores. Raises StateNotWrittenError."""
         files, attempt = folder.files, uuid.uuid4().hex[:16]
         operators = [each.operator for each in plan.rescaled]
         order = _order(plan.checkpoint, plan.partitions, plan.target, operators, attempt)
@@ -101,7 +97,7 @@ class Rescale:
         folder.begin(begun)
         partitions: list[dict[str, Any]] = []
         if plan.moves_rows:
-            partitions = run_store_job(lambda: files.start_rescaling(order), progress, RescaleError)
+            partitions = run_store_job(lambda: files.start_rescaling(order), progress)
             assert len(partitions) == len(order["stores"]) * plan.target
         ids, rows = dict[tuple[int, str, int], str](), Counter[str]()
         for made in partitions:

@@ -17,9 +17,9 @@ from spark_state.spark.provider.query_checkpoint import (
     PARTITIONS,
     QueryCheckpoint,
     StatefulOperator,
+    check_encoding,
 )
 
-_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 _STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 _NOTE = "_cowstate-store"
 """The name of the file that says that a partition is in an object store, see
@@ -108,12 +108,7 @@ def check_request(checkpoint: QueryCheckpoint, target: int) -> int:
         )
     if present == target:
         raise ConfigurationError(f"{url} has {target} partitions already: start the query")
-    encoding = checkpoint.settings.get(_ENCODING, "unsaferow")
-    if encoding.lower() != "unsaferow":
-        raise UnsupportedOperationError(
-            f"{url} was created with {_ENCODING} = {encoding}, but rescale reads only unsaferow. "
-            "Start the query with a new checkpoint"
-        )
+    check_encoding(checkpoint)
     return present
 
 

@@ -128,7 +128,7 @@ class TestPlan:
                 {"offsets": {2: planned(2, **{ENCODING: "avro"})}},
                 6,
                 UnsupportedOperationError,
-                "encodingFormat = avro, but rescale reads only unsaferow",
+                "encodingFormat = avro, but cowstate reads only unsaferow",
             ),
             (
                 {"offsets": {2: OLD_ENTRY}},
