@@ -15,23 +15,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import GroupedData, SparkSession
 
-import checkpoint_store.errors
-import checkpoint_store.operators.operator_errors
-import checkpoint_store.runs.run_errors
-import spark_state.errors
-import spark_state.processor.condition_errors
 from checkpoint_store.errors import CowstateError
 from spark_state.spark.session.worker_loading import called_in_workers
 
 _SESSION, _GROUP = "pyspark.sql.connect.session", "pyspark.sql.connect.group"
 _QUERY = "pyspark.sql.connect.streaming.query"
-_ERRORS = (
-    checkpoint_store.errors,
-    checkpoint_store.operators.operator_errors,
-    checkpoint_store.runs.run_errors,
-    spark_state.errors,
-    spark_state.processor.condition_errors,
-)
 
 
 def is_connect(spark: object) -> bool:
@@ -86,20 +74,18 @@ def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
 
 def value_of(answer: str) -> Any:
     """The value in the JSON that `answer_of` wrote. Raises the error in the JSON. If this client
-    has no error class of the name, raises a CowstateError with the name and the message: the server
-    chooses the name, so only error classes may be called."""
+    has loaded no error class of the name, raises a CowstateError with the name and the message: the
+    server chooses the name, so only error classes may be called."""
     told = json.loads(answer)
     if "error" not in told:
         return told["value"]
-    kind = _error_class(told["error"])
-    if kind is None:
-        raise CowstateError(f"{told['error']}: {told['message']}")
-    raise kind(*told["values"])
+    for kind in _with_subclasses(CowstateError):
+        if kind.__name__ == told["error"]:
+            raise kind(*told["values"])
+    raise CowstateError(f"{told['error']}: {told['message']}")
 
 
-def _error_class(name: str) -> type[CowstateError] | None:
-    for module in _ERRORS:
-        kind = getattr(module, name, None)
-        if isinstance(kind, type) and issubclass(kind, CowstateError):
-            return kind
-    return None
+def _with_subclasses(kind: type[CowstateError]) -> Iterator[type[CowstateError]]:
+    yield kind
+    for subclass in kind.__subclasses__():
+        yield from _with_subclasses(subclass)
