@@ -14,22 +14,12 @@ from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.errors import ConfigurationError
-from spark_state.spark.queries import restore_source as module
-from spark_state.spark.queries.restore_source import (
-    ChosenEpochs,
-    check_one_epoch,
-    restore_source,
-)
+from spark_state.spark.queries.restore_source import check_one_epoch, restore_source
 from spark_state.spark.session.operator_configuration import SessionFacts, parse_configuration
 from spark_state.subtasks.epoch_request import RestoreSource
 from tests.support.operators.scripted_operator import MAX_PARALLELISM, NO_COLUMNS, ScriptedOperator
 
 FACTS = SessionFacts("local[2]", 2, 2, speculation=False)
-
-
-@pytest.fixture(autouse=True)
-def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_chosen_epochs", ChosenEpochs())
 
 
 class Query:
