@@ -1,4 +1,5 @@
-"""Spark Connect: recognizes its sessions, and calls functions in a task of the server.
+"""Spark Connect: recognizes its sessions, and calls functions in a task of the server. Clusters of
+classic Spark use the same tasks, because perhaps only executors reach the stores.
 
 The client of Spark Connect has no JVM, and may be on another machine than the server. So code that
 needs the server's files, network or interpreter runs in a task. PySpark's client needs packages of
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import GroupedData, SparkSession
 
 from checkpoint_store.errors import CowstateError
+from spark_state.spark.session.operator_configuration import is_local_master
 from spark_state.spark.session.worker_loading import called_in_workers
 
 _SESSION, _GROUP = "pyspark.sql.connect.session", "pyspark.sql.connect.group"
@@ -25,6 +27,11 @@ _QUERY = "pyspark.sql.connect.streaming.query"
 def is_connect(spark: object) -> bool:
     """Return True for a session of Spark Connect."""
     return _is_a(spark, _SESSION, "SparkSession")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Return True if Spark runs on the machine of this process, without Spark Connect."""
+    return not is_connect(spark) and is_local_master(spark.sparkContext.master or "")
 
 
 def is_session(spark: object) -> bool:
@@ -48,9 +55,15 @@ def _is_a(value: object, module: str, name: str) -> bool:
     return imported is not None and isinstance(value, getattr(imported, name))
 
 
+def called_near_stores(spark: SparkSession, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call `function` where the stores are within reach: in this process if `is_local(spark)`,
+    otherwise in a task. Raises the errors of `function`."""
+    return function(*arguments) if is_local(spark) else called_in_task(spark, function, *arguments)
+
+
 def called_in_task(spark: SparkSession, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call `function` in a task of the server, and return the result. The result comes as JSON,
-    because a client should not load pickles from a server. Raises the errors of `value_of`."""
+    """Call `function` in a task, and return the result. The result comes as JSON, because a client
+    should not load pickles from a server. Raises the errors of `value_of`."""
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
