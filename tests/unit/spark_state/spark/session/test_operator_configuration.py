@@ -98,7 +98,7 @@ def test_a_local_master_without_a_store_gets_one_and_says_so(
 @pytest.mark.parametrize(
     ("settings", "changes", "message"),
     [
-        ({}, {"is_connect": True}, r"store is not set, .* not those of its client"),
+        ({}, {"is_connect": True}, "store is not set, .* need a common store"),
         *(
             ({}, {"master": master}, r"spark\.cowstate\.store is not set, and the executors")
             for master in ("spark://host:7077", "yarn", "local-cluster[2,1,1024]")
