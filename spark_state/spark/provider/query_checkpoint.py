@@ -70,6 +70,15 @@ class LogEntry:
         settings: dict[str, str] = self.content.get("conf", {})
         return settings
 
+    def changed(self, changes: Mapping[str, Any]) -> str:
+        """The text with changes of the JSON object, in the form in which Spark writes the line."""
+        content = {**self.content, **changes}
+        if content == self.content:
+            return self.text
+        lines = self.text.split("\n")
+        lines[1] = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+        return "\n".join(lines)
+
 
 @dataclass(frozen=True, slots=True)
 class StatefulOperator:

@@ -22,7 +22,6 @@ as the log has the former ids, the provider finds a rescaled state by the id of 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -95,17 +94,7 @@ def edits_of(plan: RescalePlan, ids: NewIds) -> list[FileEdit]:
 
 def _edit(entry: LogEntry, between: _Content, after: _Content) -> FileEdit:
     """The edit of a file with these changes of the JSON object in its second line."""
-    return FileEdit(entry.path, _changed(entry, between), _changed(entry, after))
-
-
-def _changed(entry: LogEntry, changes: _Content) -> str:
-    """The text with a changed second line, in the form in which Spark writes the line."""
-    content = {**entry.content, **changes}
-    if content == entry.content:
-        return entry.text
-    lines = entry.text.split("\n")
-    lines[1] = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-    return "\n".join(lines)
+    return FileEdit(entry.path, entry.changed(between), entry.changed(after))
 
 
 def _new_ids(plan: RescalePlan, ids: NewIds) -> dict[str, list[list[str]]]:
