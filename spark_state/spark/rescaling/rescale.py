@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from checkpoint_store.amounts import size_text
-from spark_state.errors import ConfigurationError
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.placed_state import place_of
 from spark_state.spark.provider.query_checkpoint import (
@@ -27,7 +27,6 @@ from spark_state.spark.provider.query_checkpoint import (
 )
 from spark_state.spark.rescaling.rescale_edits import edited_paths, edits_of
 from spark_state.spark.rescaling.rescale_plan import (
-    Partitioning,
     RescalePlan,
     check_request,
     plan_rescale,
@@ -53,12 +52,13 @@ class Rescale:
         """The plan for `target` partitions. Raises the errors of `plan_rescale`."""
         present = check_request(checkpoint, target)
         order = _order(checkpoint, present, target, checkpoint.operators)
-        partitionings = {
-            (told["operator"], told["store"]): Partitioning(
-                tuple(told["columns"]), told.get("error")
-            )
-            for told in files.partitionings(order)
-        }
+        partitionings = {}
+        for told in files.partitionings(order):
+            if told.get("error") is not None:
+                raise UnsupportedOperationError(
+                    f"operator {told['operator']} of {checkpoint.url}: {told['error']}"
+                )
+            partitionings[told["operator"], told["store"]] = tuple(told["columns"])
         return plan_rescale(checkpoint, target, partitionings)
 
     def planned_change(self, plan: RescalePlan) -> PlannedChange:
