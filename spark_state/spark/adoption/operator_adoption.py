@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -105,7 +105,8 @@ class CheckedAdoption:
     def open_store(self) -> ObjectStore:
         """Open the store of the operator."""
         settings = self.configuration.checkpoints
-        return _object_store(self.store_url, settings.store_options, settings.store_retry_seconds)
+        store = open_object_store(self.store_url, settings.store_options)
+        return RetryingObjectStore(store, settings.store_retry_seconds)
 
 
 class OperatorAdoption:
@@ -173,7 +174,6 @@ class OperatorAdoption:
                 f"{configuration.max_parallelism}.",
             ),
             found=(f"Time mode   {plan.plan.time_mode}", *map(_state_line, states)),
-            advice=tuple(_about_sources(plan.plan)),
         )
 
     def write_state(
@@ -256,16 +256,6 @@ def _state_line(state: StateDescriptor) -> str:
     return f"State       {state.name}: {state.kind}{expires}, {schema_text(state.schema_json)}"
 
 
-def _about_sources(plan: OperatorAdoptionPlan) -> Iterator[str]:
-    if plan.edits and plan.sources > 1:
-        yield (
-            f"The query has {plan.sources} sources, and its log does not say where they are. If "
-            "rows of one come in behind the operator, as in a union with its output, the query "
-            "will not start on cowstate. Then undo the adoption with cowstate adopt --revert "
-            f"{plan.checkpoint.url}"
-        )
-
-
 def _check_no_run(files: CheckpointFiles, url: str) -> None:
     """Raise ConfigurationError if a run of the query has begun to use the store."""
     runs = CompletedCheckpointStore(_store_of(files, url)).runs.all()
@@ -278,11 +268,8 @@ def _check_no_run(files: CheckpointFiles, url: str) -> None:
 
 
 def _store_of(files: CheckpointFiles, url: str) -> ObjectStore:
-    return _object_store(url, store_options(files.settings()), RETRY_SECONDS)
-
-
-def _object_store(url: str, options: Mapping[str, Any], retry_seconds: float) -> ObjectStore:
-    return RetryingObjectStore(open_object_store(url, options), retry_seconds)
+    store = open_object_store(url, store_options(files.settings()))
+    return RetryingObjectStore(store, RETRY_SECONDS)
 
 
 def _directories(store: ObjectStore) -> list[str]:
@@ -407,11 +394,8 @@ def _verified(
     read = called_in_workers(partial(read_subtasks, target))
     stored_rows = subtasks.mapInArrow(read, expected_rows.schema)
     names = [state.name for state in checked.states.descriptors]
-
-    def both() -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
-        return checksums(expected_rows), checksums(stored_rows)
-
-    expected, stored = _with_progress(spark, both, progress)
+    expected = _with_progress(spark, partial(checksums, expected_rows), progress)
+    stored = _with_progress(spark, partial(checksums, stored_rows), progress)
     for index, name in enumerate(names):
         of_spark, of_store = expected.get(index, (0, 0)), stored.get(index, (0, 0))
         if of_spark != of_store:
@@ -436,12 +420,11 @@ def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Pro
         context.setJobGroup(group, "cowstate adopt", True)
         return action()
 
-    stages: dict[int, tuple[int, int]] = {}
     with ThreadPoolExecutor(1) as thread:
         outcome = thread.submit(inheritable_thread_target(spark)(run))
         try:
             while not outcome.done():
-                _tell(context.statusTracker(), group, stages, progress)
+                _tell(context.statusTracker(), group, progress)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             context.cancelJobGroup(group)
@@ -453,20 +436,17 @@ def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Pro
 
 
 def _first_line(error: Exception) -> str:
-    text = str(error)
-    if isinstance(error, Py4JJavaError):
-        text = str(error.java_exception.toString())
-    return text.strip().split("\n")[0][:_MOST_CHARACTERS]
+    text = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
+    return str(text).strip().split("\n")[0][:_MOST_CHARACTERS]
 
 
-def _tell(tracker: Any, group: str, stages: dict[int, tuple[int, int]], progress: Progress) -> None:
-    """Report to `progress` the number of finished tasks and the number of tasks known so far.
-    `stages` remembers the numbers of finished stages."""
-    for job in tracker.getJobIdsForGroup(group):
-        info = tracker.getJobInfo(job)
-        for stage in info.stageIds if info is not None else ():
-            progress_of_stage = tracker.getStageInfo(stage)
-            if progress_of_stage is not None:
-                stages[stage] = progress_of_stage.numCompletedTasks, progress_of_stage.numTasks
+def _tell(tracker: Any, group: str, progress: Progress) -> None:
+    """Report to `progress` the number of finished tasks and the number of tasks known so far."""
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    numbers = {stage for job in jobs if job is not None for stage in job.stageIds}
+    stages = [stage for stage in map(tracker.getStageInfo, numbers) if stage is not None]
     if stages:
-        progress(sum(done for done, _ in stages.values()), sum(n for _, n in stages.values()))
+        progress(
+            sum(stage.numCompletedTasks for stage in stages),
+            sum(stage.numTasks for stage in stages),
+        )

@@ -140,12 +140,10 @@ def _of_name(
 
 def _not_there(chosen: RestoreFrom, operator: str, below: Sequence[str]) -> ConfigurationError:
     there = f"; there are {', '.join(below[:10])}" if below else ""
-    if "@" in chosen.url.rpartition("/")[2]:
-        there += "; what follows @ is an epoch only if it is a whole number"
     return ConfigurationError(
         f"{RESTORE_KEY} is {chosen.url!r}, but neither this nor {operator} below it is the store "
         f"of an operator{there}: set it to <spark.cowstate.store>/<query id>, or to "
-        "<spark.cowstate.store>/<query id>/<operator>"
+        "<spark.cowstate.store>/<query id>/<operator>, with or without @<number of an epoch>"
     )
 
 

@@ -67,8 +67,7 @@ class PlannedChange:
 
     `changed`: by the name of a changed thing, its value before and after the change; `steps`: the
     steps of `--apply`; `facts`: further entries of the JSON report; `start`: how to start the
-    query, and what to delete; `found`: further lines about the checkpoint; `advice`: paragraphs
-    before the advice on `--apply`.
+    query, and what to delete; `found`: further lines about the checkpoint.
     """
 
     checkpoint: QueryCheckpoint
@@ -77,7 +76,6 @@ class PlannedChange:
     facts: Mapping[str, Any]
     start: tuple[str, ...]
     found: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,12 +193,6 @@ def test_a_store_whose_description_is_gone_is_told_of_it(tmp_path: Path) -> None
             planned(url)
 
 
-def test_what_follows_an_at_sign_and_is_no_number_is_told_of(tmp_path: Path) -> None:
-    Query(tmp_path / "sp", "totals").run(1)
-    with pytest.raises(ConfigurationError, match="an epoch only if it is a whole number"):
-        planned(f"{tmp_path / 'sp'}@newest")
-
-
 def test_a_store_without_an_epoch_is_refused(tmp_path: Path) -> None:
     query = Query(tmp_path, "totals", "others")
     query.run(1, "totals")
