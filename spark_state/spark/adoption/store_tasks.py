@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from pyspark import TaskContext
+from pyspark.sql.types import StructType
 
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.store_metadata import StoreMetadata
@@ -34,6 +35,7 @@ from checkpoint_store.operators.completed_checkpoint_store import (
 from spark_state.key_group_hash import with_one_nan_and_zero
 from spark_state.keyed_state.full_snapshot import ROWS_OF_FILE
 from spark_state.keyed_state.state_rows import sorted_by_key, state_columns
+from spark_state.processor.schemas import arrow_schema
 from spark_state.spark.adoption.merged_keys import merged_key
 from spark_state.spark.session.operator_configuration import OperatorConfiguration
 from spark_state.spilled_parts import MOST_PARTS, SpilledParts
@@ -41,16 +43,15 @@ from spark_state.spilled_parts import MOST_PARTS, SpilledParts
 # The type stubs of pyarrow.compute reject arguments that its functions take.
 pc: Any = pyarrow.compute
 
-WRITTEN = "subtask int, handle string, next_timer_ms bigint, merged_key string"
+WRITTEN = (
+    StructType()
+    .add("subtask", "integer")
+    .add("handle", "string")
+    .add("next_timer_ms", "long")
+    .add("merged_key", "string")
+)
 """A row for each file that a task has written. If several keys of Spark would become one key, the
 task writes no file, and its only row has this key."""
-
-_WRITTEN_FIELDS: list[Any] = [
-    pa.field("subtask", pa.int32()),
-    pa.field("handle", pa.string()),
-    pa.field("next_timer_ms", pa.int64()),
-    pa.field("merged_key", pa.string()),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ def _files(
 
 
 def _written(**told: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([told], pa.schema(_WRITTEN_FIELDS))
+    return pa.RecordBatch.from_pylist([told], arrow_schema(WRITTEN))
 
 
 def read_subtasks(
