@@ -219,12 +219,6 @@ class TestWhatTheCommandDoes:
         query.go_on(1)
         assert read_on() == [*range(newest + 1, query.run.batches[-1] + 1)]
 
-    def test_a_store_that_cannot_be_is_refused(
-        self, query: Adopted, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        message = "no file system is known for nowhere://"
-        refused(query.checkpoint, message, capsys, "--store", "nowhere://b/p")
-
     def test_options_with_credentials_are_refused_as_by_the_provider(
         self,
         spark: SparkSession,
