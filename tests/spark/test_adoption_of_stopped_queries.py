@@ -4,7 +4,6 @@ checkpoint."""
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -20,14 +19,11 @@ from tests.support.applications.streams import Stream
 from tests.support.provider.adoption_jobs import (
     AGGREGATION,
     Adopted,
-    contents,
     copied,
-    provider_of_last_batch,
     refused,
     rewrite,
 )
 from tests.support.provider.provider_jobs import (
-    COWSTATE,
     HDFS,
     ROCKSDB,
     THROUGH_MANAGER,
@@ -71,28 +67,6 @@ class TestStoppedQuery:
         assert operator["bytes"] > 1000
         assert report["stores_to_convert"] == (0 if report["provider"] == HDFS else 2)
         assert "offsets/3" in report["edits"]
-
-    def test_going_back_at_once_is_possible_too(self, checkpoint: Path) -> None:
-        assert main(["adopt", str(checkpoint), "--apply", "--force"]) == 0
-        adopted = contents(checkpoint)
-        assert main(["adopt", str(checkpoint), "--to", "hdfs", "--apply", "--force"]) == 0
-        assert provider_of_last_batch(checkpoint) == HDFS
-        assert main(["adopt", str(checkpoint), "--revert", "--force"]) == 0
-        assert contents(checkpoint) == adopted
-
-    def test_a_query_that_ran_on_during_the_adoption_has_nothing_to_revert_and_may_be_adopted_again(
-        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        before = (checkpoint / "offsets" / "3").read_text()
-        assert main(["adopt", str(checkpoint), "--apply", "--force"]) == 0
-        (checkpoint / "offsets" / "4").write_text(before)
-        capsys.readouterr()
-        assert main(["adopt", str(checkpoint), "--revert", "--force"]) == 2
-        error = capsys.readouterr().err
-        assert "has gone on to batch 4 since" in error
-        assert re.search(r"with (HDFSBacked|RocksDB)StateStoreProvider and its state in", error)
-        assert main(["adopt", str(checkpoint), "--apply", "--force"]) == 0
-        assert provider_of_last_batch(checkpoint) == COWSTATE
 
 
 class TestRefusals:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pyspark.errors import (
     AnalysisException,
-    IllegalArgumentException,
     StreamingQueryException,
 )
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -270,9 +269,3 @@ def test_a_restart_in_another_time_mode_is_refused(stream: TimedStream) -> None:
     with pytest.raises(StreamingQueryException, match="go back to the former timeMode"):
         stream.run(ours(stream.timed(), "ProcessingTime"))
     stream.run(ours(stream.timed(), "None"))
-
-
-def test_a_mode_that_is_none_is_spark_s_own_error(stream: TimedStream) -> None:
-    with pytest.raises(IllegalArgumentException, match="Unknown time mode never") as caught:
-        ours(stream.source(), "never")
-    assert caught.value.getCondition() == "STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE"
