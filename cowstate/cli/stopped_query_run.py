@@ -16,18 +16,19 @@ from pyspark.sql import SparkSession
 
 from cowstate.command_session import command_session
 from spark_state.errors import ConfigurationError, CowstateError
-from spark_state.spark.adoption.adoption import AdoptionError, AdoptionTarget, ProviderAdoption
+from spark_state.spark.adoption.adoption import AdoptionTarget, ProviderAdoption
 from spark_state.spark.adoption.operator_adoption import OperatorAdoption, holds_operator
 from spark_state.spark.adoption.operator_adoption_plan import holds_transform_with_state
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import read_checkpoint
-from spark_state.spark.rescaling.rescale import Rescale, RescaleError
+from spark_state.spark.rescaling.rescale import Rescale
 from spark_state.spark.stopped_query import change_report
 from spark_state.spark.stopped_query.change_folder import last_change
 from spark_state.spark.stopped_query.change_record import ADOPTION
 from spark_state.spark.stopped_query.checkpoint_change import (
     Change,
     Progress,
+    StateNotWrittenError,
     apply,
     end_last,
     revert,
@@ -43,8 +44,8 @@ Report = tuple[str, dict[str, object]]
 
 def adopt_and_print(arguments: Namespace) -> None:
     """Run `cowstate adopt`. Raises ConfigurationError and UnsupportedOperationError if the command
-    refuses, and AdoptionError."""
-    run_and_print(arguments, _adopt, AdoptionError)
+    refuses, and StateNotWrittenError."""
+    run_and_print(arguments, _adopt, StateNotWrittenError)
 
 
 def _adopt(spark: SparkSession, arguments: Namespace) -> Report:
@@ -65,14 +66,14 @@ def _adopt(spark: SparkSession, arguments: Namespace) -> Report:
 
 def rescale_and_print(arguments: Namespace) -> None:
     """Run `cowstate rescale`. Raises ConfigurationError and UnsupportedOperationError if the
-    command refuses, and RescaleError."""
+    command refuses, and StateNotWrittenError."""
     if arguments.revert == (arguments.partitions is not None):
         raise ConfigurationError(
             "--revert goes back to the former number of partitions: leave --partitions out"
             if arguments.revert
             else "--partitions is missing: say how many partitions the query is to have"
         )
-    run_and_print(arguments, _rescale, RescaleError)
+    run_and_print(arguments, _rescale, StateNotWrittenError)
 
 
 def _rescale(spark: SparkSession, arguments: Namespace) -> Report:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import (
+    AnalysisException,
     IllegalArgumentException,
     ParseException,
     PySparkException,
@@ -132,6 +133,10 @@ def session_not_same(what: str) -> OtherSessionError:
         f"Both Datasets must belong to the same SparkSession. These do not: {what}",
         {},
     )
+
+
+class EventTimeColumnError(SparkConditionError, AnalysisException):
+    """The column of event times is missing, is not the only one, or is no timestamp."""
 
 
 class EmittedTooLateError(SparkConditionError, PySparkRuntimeError):

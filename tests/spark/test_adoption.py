@@ -225,16 +225,6 @@ def fail_after_the_state_is_written(run: ProviderRun) -> None:
         run._collect = collect  # type: ignore[method-assign]
 
 
-def test_a_query_that_has_run_since_is_not_reverted(
-    first_segments: FirstSegments, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    query = first_segments.copy(AGGREGATION, HDFS, tmp_path, THROUGH_MANAGER)
-    query.adopt()
-    query.go_on(1)
-    assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 2
-    assert "would lose state. Run cowstate adopt --to hdfs instead" in capsys.readouterr().err
-
-
 class TestDamage:
     @pytest.fixture
     def query(self, first_segments: FirstSegments, tmp_path: Path) -> Adopted:

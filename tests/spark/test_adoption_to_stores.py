@@ -186,17 +186,6 @@ class TestWhatTheCommandDoes:
         assert (report["place"], report["store"]) == (place.root, None)
         assert report["operators"][0]["files"] > 0
 
-    def test_the_way_back_is_undone_too(self, query: Adopted, store: ProviderStore) -> None:
-        query.adopt("--store", store.url)
-        query.go_on(1)
-        before, there = contents(query.checkpoint), place_of(query)
-        query.adopt("--store", "checkpoint")
-        assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
-        after = contents(query.checkpoint)
-        assert {name: data for name, data in after.items() if name in before} == before
-        assert place_of(query) == there
-        query.go_on(1)
-
     def test_after_a_batch_it_is_not_undone(
         self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -218,12 +207,6 @@ class TestWhatTheCommandDoes:
         query.adopt("--store", store.url)
         query.go_on(1)
         assert read_on() == [*range(newest + 1, query.run.batches[-1] + 1)]
-
-    def test_a_store_that_cannot_be_is_refused(
-        self, query: Adopted, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        message = "no file system is known for nowhere://"
-        refused(query.checkpoint, message, capsys, "--store", "nowhere://b/p")
 
     def test_options_with_credentials_are_refused_as_by_the_provider(
         self,

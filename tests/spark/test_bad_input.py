@@ -148,22 +148,6 @@ def test_another_max_parallelism_is_refused_naming_both(stream: Stream) -> None:
         stream.run()
 
 
-class OtherSchema(RunningTotals):
-    def init(self, handle: Any) -> None:
-        self._totals = handle.getValueState("totals", "rows int, total bigint")
-
-
-def test_another_state_schema_is_refused_naming_both(stream: Stream) -> None:
-    stream.feed([("a", 1)])
-    stream.run(stream.operator(name="totals"))
-    stream.feed([("a", 1)])
-    with pytest.raises(StreamingQueryException, match="state 'totals' is in the store as") as error:
-        stream.run(stream.operator(OtherSchema(), name="totals"))
-    assert "in the store as (rows bigint, total bigint)" in str(error.value)
-    assert "declares (rows int, total bigint)" in str(error.value)
-    assert "[STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION]" in str(error.value)
-
-
 def test_a_plain_thread_inside_foreach_batch_is_refused(stream: Stream) -> None:
     stream.feed([("a", 1)])
     errors: list[BaseException] = []

@@ -93,14 +93,6 @@ def test_timers_of_a_pandas_job_fire_as_on_spark(spark: SparkSession, tmp_path: 
     assert ("b", 2, 36_000) in [row[1:] for row in on_cowstate]
 
 
-def test_a_batch_dataframe_runs_too(enabled: SparkSession) -> None:
-    assert [tuple(row) for row in by_rows(batch(enabled)).orderBy("key").collect()] == [
-        ("a", 4, 2, 3),
-        ("b", 2, 1, 2),
-    ]
-    assert by_frames(batch(enabled)).count() == 2
-
-
 class SumsOfAnotherName(Sums):
     pass
 

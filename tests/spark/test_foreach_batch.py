@@ -24,7 +24,7 @@ from checkpoint_store.objects.object_store import ObjectStore
 from spark_state import BatchIdentityError
 from spark_state.spark.queries import classic_queries, epoch_completion
 from spark_state.spark.queries.epoch_completion import EpochCompletion
-from spark_state.spark.queries.foreach_batch import WatchedFunction
+from spark_state.spark.queries.foreach_batch import watched
 from tests.support.applications.streams import Stream, Totals, random_rows, totals_of
 from tests.support.operators.subtasks import stored_totals
 from tests.support.processors.processors import TOTALS_SCHEMA, FailingAt, RunningTotals
@@ -273,9 +273,9 @@ def test_a_function_that_is_called_outside_of_its_query_is_refused_for_an_operat
 ) -> None:
     called: list[int] = []
     batch = spark.range(1)
-    WatchedFunction(lambda _, epoch: called.append(epoch), spark, None)(batch, 5)
+    watched(lambda _, epoch: called.append(epoch), spark, None)(batch, 5)
     with pytest.raises(BatchIdentityError, match="PYSPARK_PIN_THREAD"):
-        WatchedFunction(lambda _, epoch: called.append(epoch), spark, EpochCompletion(()))(batch, 6)
+        watched(lambda _, epoch: called.append(epoch), spark, EpochCompletion(()))(batch, 6)
     assert called == [5]
 
 

@@ -246,16 +246,6 @@ def test_it_is_read_once_in_a_run_and_in_no_other_batch(
     assert (1, "a", 12 if is_aggregated else 22, 1106) in stream.kept()
 
 
-def test_a_restart_without_it_is_refused_before_it_starts(stream: Stream) -> None:
-    stream.feed([("a", 1)])
-    stream.run(ours(stream, BeginsWith()))
-    stream.feed([("a", 1)])
-    with pytest.raises(ConfigurationError, match="had an initial state in batch 0, and now none"):
-        stream.run(stream.operator(BeginsWith()))
-    stream.run(ours(stream, BeginsWith()))
-    assert stream.totals() == {"a": (22, 1102)}
-
-
 def test_another_key_is_refused_when_the_query_is_planned(stream: Stream) -> None:
     by_two = initial(stream.spark).groupBy("total", "name")
     message = r"grouped by \(total bigint, name string\), the operator by \(key string\)"

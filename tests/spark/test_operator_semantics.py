@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
 
 import spark_state
-from spark_state.key_group_assignment import KeyGroupAssignment
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.processors.processors import TOTALS_SCHEMA, Processor, RunningTotals
 from tests.support.provider.provider_jobs import configured
@@ -122,40 +120,3 @@ def test_a_batch_dataframe_starts_every_key_without_state(spark: SparkSession) -
     for _ in range(2):
         totals = {row.key: (row.rows, row.total) for row in output.collect()}
         assert totals == totals_of(rows)
-
-
-def test_the_key_group_in_python_is_the_one_that_the_jvm_computes(spark: SparkSession) -> None:
-    types = {
-        "id": "long",
-        "cast(id % 7 as int) as i": "integer",
-        "cast(id as string) as s": "string",
-        "id / 3.0D as d": "double",
-        "cast(id * 1.01 as decimal(30,5)) as m": "decimal(30,5)",
-        "timestamp_seconds(id * 86399) as t": "timestamp",
-        "if(id % 3 = 0, null, date_add(date'2000-01-01', cast(id as int))) as n": "date",
-    }
-    df = spark.range(-500, 500).selectExpr(*types)
-    keyed = df.withColumn("h", F.pmod(F.xxhash64(*df.columns), F.lit(128)))
-    assignment = KeyGroupAssignment(list(types.values()), 128)
-    for batch in keyed.toArrow().to_batches():
-        columns = [column.to_pylist() for column in batch.columns]
-        for *key, expected in zip(*columns, strict=True):
-            assert assignment.key_group(tuple(key)) == expected
-
-
-class EmitsMuch(RunningTotals):
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        for number in range(200_000):
-            yield Row(key=key[0], rows=number, total=1)
-
-
-def test_output_beyond_its_memory_goes_through_a_file(stream: Stream) -> None:
-    stream.feed([("a", 1)])
-    counts: list[int] = []
-    stream.spark.conf.set("spark.cowstate.outputMemoryMB", "1")
-    try:
-        output = stream.operator(EmitsMuch())
-    finally:
-        stream.spark.conf.unset("spark.cowstate.outputMemoryMB")
-    stream.run(output, sink=lambda batch, _: counts.append(batch.count()))
-    assert counts == [200_000]

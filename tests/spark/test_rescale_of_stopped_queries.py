@@ -140,7 +140,7 @@ class TestRefusals:
             stop_after(patch, 2, {CheckpointFiles: ["write_text", "copy", "move", "delete"]})
             with pytest.raises(StoppedError):
                 main(["adopt", str(checkpoint), "--to", "hdfs", "--apply", "--force"])
-        message = "belongs to an adoption that is running or was killed.*cowstate adopt --revert"
+        message = "belongs to the adoption that is running or was killed.*cowstate adopt --revert"
         refused(checkpoint, message, capsys, dry=False)
 
 

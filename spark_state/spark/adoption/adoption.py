@@ -43,6 +43,7 @@ from spark_state.spark.stopped_query.checkpoint_change import (
     NEW_STATE,
     PlannedChange,
     Progress,
+    StateNotWrittenError,
     WrittenState,
     check_edited,
     run_store_job,
@@ -54,10 +55,6 @@ _WITH_THE_JAR = (
     "output of `cowstate jar --options`."
 )
 _WHEN_TO_DELETE = "when you do not want to go back, and no copy of this checkpoint needs them."
-
-
-class AdoptionError(CowstateError):
-    """The state could not be written for the other provider; the checkpoint is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,7 @@ class ProviderAdoption:
     def write_state(
         self, folder: ChangeFolder, plan: AdoptionPlan, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
-        """Write the state for the other provider. Raises AdoptionError."""
+        """Write the state for the other provider. Raises StateNotWrittenError."""
         own = {"from": plan.checkpoint.provider, "to": plan.target}
         if plan.place is not None:
             own["place"] = plan.place.encode().decode()
@@ -139,7 +136,13 @@ class ProviderAdoption:
         error also if the query may have been started."""
         checkpoint = read_checkpoint(folder.files)
         if has_run_since(record, checkpoint.planned, checkpoint.committed):
-            raise ConfigurationError(_after_later_batches(checkpoint, folder, record))
+            raise ConfigurationError(
+                f"{checkpoint.url} has gone on to batch {checkpoint.planned} since {folder.path}, "
+                f"with {short_name(checkpoint.provider)} and its state in "
+                f"{_place_name(checkpoint.place)}: going back to batch {record.planned} would lose "
+                "state. To take the query to another provider or place, run cowstate adopt; see "
+                "its options --to and --store"
+            )
         check_edited(folder, record)
         if not force:
             check_not_started(folder)
@@ -208,53 +211,25 @@ def _start(plan: AdoptionPlan) -> Iterator[str]:
         )
 
 
-def _after_later_batches(
-    checkpoint: QueryCheckpoint, folder: ChangeFolder, record: ChangeRecord
-) -> str:
-    url, source, target = checkpoint.url, record.own["from"], record.own["to"]
-    if source == target:
-        went_on_there, way_back = checkpoint.place == _noted_place(folder, record), " --store"
-    else:
-        went_on_there = checkpoint.provider != source
-        way_back = "" if target == HDFS_CLASS else " --to hdfs"
-    if not went_on_there:
-        return (
-            f"{url} is on {short_name(source)} already, so there is nothing to "
-            f"revert: the query ran during the adoption {folder.path}, and went on with its former "
-            f"provider to batch {checkpoint.planned}. To adopt it, stop the query and run "
-            "cowstate adopt again"
-        )
-    return (
-        f"{url} has gone on to batch {checkpoint.planned} since {folder.path}: going back to "
-        f"batch {record.planned} would lose state. Run cowstate adopt{way_back} instead"
-    )
-
-
 def _convert(folder: ChangeFolder, plan: AdoptionPlan, progress: Progress) -> list[dict[str, Any]]:
     """Write the state for the other provider, below `folder` or in an object store. Return what the
-    tasks have written. Raises AdoptionError."""
+    tasks have written. Raises StateNotWrittenError."""
     if not plan.conversions:
         return []
     files = folder.files
     order = _order(files, plan, f"{folder.path}/{NEW_STATE}")
-    stores = run_store_job(lambda: files.start_conversion(order), progress, AdoptionError)
+    stores = run_store_job(lambda: files.start_conversion(order), progress)
     for store in stores:
         if store["rowsRead"] != store["rowsWritten"] or not store["files"]:
-            raise AdoptionError(f"the conversion of {store} is not whole. Nothing was changed")
+            raise StateNotWrittenError(
+                f"the conversion of {store} is not whole. Nothing was changed"
+            )
     assert len(stores) == len(plan.conversions)
     if plan.place is not None:
+        # Killed attempts of tasks have left other files.
         written = {file["to"] for store in stores for file in store["files"]}
-        _keep_only(PlacedState(files, plan.place), written)
+        PlacedState(files, plan.place).delete_all_but(written)
     return stores
-
-
-def _keep_only(stored: PlacedState, written: set[str]) -> None:
-    """Delete all files but `written`: killed attempts of tasks have left the other files. Raises
-    AdoptionError if a written file is missing."""
-    stored.delete_all_but(written)
-    missing = sorted(written - stored.lengths().keys())
-    if missing:
-        raise AdoptionError(f"{missing[0]} is missing in {stored.url}. Nothing was changed")
 
 
 def _order(files: CheckpointFiles, plan: AdoptionPlan, scratch: str) -> dict[str, Any]:

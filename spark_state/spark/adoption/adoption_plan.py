@@ -13,8 +13,6 @@ directory, so a copied checkpoint may use the same object store as its original.
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
 
 from checkpoint_store.object_names import STATE_PLACE
@@ -27,14 +25,17 @@ from spark_state.spark.provider.provider_class import (
     ROCKSDB_CLASS,
     short_name,
 )
-from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint, StoreDirectory
+from spark_state.spark.provider.query_checkpoint import (
+    LogEntry,
+    QueryCheckpoint,
+    StoreDirectory,
+    check_encoding,
+)
 
 HDFS_CLASS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 TARGETS = {"cowstate": PROVIDER_CLASS, "hdfs": HDFS_CLASS}
 _OTHER_WAYS = " --to hdfs; to move its state to an object store, name its URL with --store"
-_STATE_STORE = "spark.sql.streaming.stateStore"
-_ENCODING = f"{_STATE_STORE}.encodingFormat"
-CHECKPOINT_FORMAT = f"{_STATE_STORE}.checkpointFormatVersion"
+CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 IN_CHECKPOINT = "checkpoint"
 """The value of `--store` that moves the state of a query back into its checkpoint."""
@@ -77,11 +78,7 @@ class AdoptionPlan:
 
     def edited(self, entry: LogEntry) -> str:
         """The text of an offset log entry with the other provider's name, otherwise unchanged."""
-        old = json.dumps(self.checkpoint.provider)
-        pattern = rf'("{re.escape(PROVIDER_KEY)}"\s*:\s*){re.escape(old)}'
-        text, count = re.subn(pattern, lambda m: f'{m[1]}"{self.target}"', entry.text)
-        assert count == 1, f"{entry.path} names {PROVIDER_KEY} {count} times"
-        return text
+        return entry.changed({"conf": {**entry.settings, PROVIDER_KEY: self.target}})
 
 
 def plan_adoption(
@@ -175,13 +172,7 @@ def _check_operators(checkpoint: QueryCheckpoint) -> None:
 
 
 def _check_settings(checkpoint: QueryCheckpoint, target: str) -> None:
-    settings = checkpoint.settings
-    encoding = settings.get(_ENCODING, "unsaferow")
-    if encoding.lower() != "unsaferow":
-        raise UnsupportedOperationError(
-            f"{checkpoint.url} was created with {_ENCODING} = {encoding}, but adopt reads only "
-            "unsaferow. Start the query with a new checkpoint"
-        )
+    check_encoding(checkpoint)
     if target == HDFS_CLASS and checkpoint.state_ids is not None:
         raise UnsupportedOperationError(
             f"{checkpoint.url} has checkpoint format 2, but {short_name(HDFS_CLASS)} supports only "

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,7 +42,7 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.schema_text import schema_text
 from spark_state.errors import ConfigurationError
-from spark_state.spark.adoption.adoption import AdoptionError, AdoptionTarget
+from spark_state.spark.adoption.adoption import AdoptionTarget
 from spark_state.spark.adoption.operator_adoption_plan import (
     OPERATOR,
     OperatorAdoptionPlan,
@@ -77,6 +77,7 @@ from spark_state.spark.stopped_query.change_record import ADOPTION, ChangeRecord
 from spark_state.spark.stopped_query.checkpoint_change import (
     PlannedChange,
     Progress,
+    StateNotWrittenError,
     WrittenState,
     check_edited,
 )
@@ -104,7 +105,8 @@ class CheckedAdoption:
     def open_store(self) -> ObjectStore:
         """Open the store of the operator."""
         settings = self.configuration.checkpoints
-        return _object_store(self.store_url, settings.store_options, settings.store_retry_seconds)
+        store = open_object_store(self.store_url, settings.store_options)
+        return RetryingObjectStore(store, settings.store_retry_seconds)
 
 
 class OperatorAdoption:
@@ -120,8 +122,8 @@ class OperatorAdoption:
     ) -> CheckedAdoption:
         """The plan for a checkpoint.
 
-        Raises the errors of `plan_operator_adoption` and `spark_states`, AdoptionError if Spark
-        cannot read the state, and ConfigurationError if the store already has epochs.
+        Raises the errors of `plan_operator_adoption` and `spark_states`, StateNotWrittenError if
+        Spark cannot read the state, and ConfigurationError if the store already has epochs.
         """
         if target.store is not None:
             raise ConfigurationError(
@@ -134,7 +136,7 @@ class OperatorAdoption:
             with in_format_of(spark, checkpoint):
                 states = spark_states(spark, plan, configuration.max_parallelism)
         except (PySparkException, Py4JJavaError) as error:
-            raise AdoptionError(
+            raise StateNotWrittenError(
                 f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
             ) from error
         url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
@@ -172,14 +174,13 @@ class OperatorAdoption:
                 f"{configuration.max_parallelism}.",
             ),
             found=(f"Time mode   {plan.plan.time_mode}", *map(_state_line, states)),
-            advice=tuple(_about_sources(plan.plan)),
         )
 
     def write_state(
         self, folder: ChangeFolder, plan: CheckedAdoption, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
-        """Write the epoch, and compare the stored rows with Spark's rows. Raises AdoptionError if
-        the rows differ."""
+        """Write the epoch, and compare the stored rows with Spark's rows. Raises
+        StateNotWrittenError if the rows differ."""
         checkpoint = plan.plan.checkpoint
         texts = {entry.path: plan.plan.edited(entry) for entry in plan.plan.edits}
         own = {"from": checkpoint.provider, "to": OPERATOR, "store": plan.store_url}
@@ -255,16 +256,6 @@ def _state_line(state: StateDescriptor) -> str:
     return f"State       {state.name}: {state.kind}{expires}, {schema_text(state.schema_json)}"
 
 
-def _about_sources(plan: OperatorAdoptionPlan) -> Iterator[str]:
-    if plan.edits and plan.sources > 1:
-        yield (
-            f"The query has {plan.sources} sources, and its log does not say where they are. If "
-            "rows of one come in behind the operator, as in a union with its output, the query "
-            "will not start on cowstate. Then undo the adoption with cowstate adopt --revert "
-            f"{plan.checkpoint.url}"
-        )
-
-
 def _check_no_run(files: CheckpointFiles, url: str) -> None:
     """Raise ConfigurationError if a run of the query has begun to use the store."""
     runs = CompletedCheckpointStore(_store_of(files, url)).runs.all()
@@ -277,11 +268,8 @@ def _check_no_run(files: CheckpointFiles, url: str) -> None:
 
 
 def _store_of(files: CheckpointFiles, url: str) -> ObjectStore:
-    return _object_store(url, store_options(files.settings()), RETRY_SECONDS)
-
-
-def _object_store(url: str, options: Mapping[str, Any], retry_seconds: float) -> ObjectStore:
-    return RetryingObjectStore(open_object_store(url, options), retry_seconds)
+    store = open_object_store(url, store_options(files.settings()))
+    return RetryingObjectStore(store, RETRY_SECONDS)
 
 
 def _directories(store: ObjectStore) -> list[str]:
@@ -336,7 +324,7 @@ def _check_apart(checked: CheckedAdoption, written: Sequence[Row]) -> None:
     for row in written:
         if row.merged_key is not None:
             names = ", ".join(field.name for field in checked.states.key_fields)
-            raise AdoptionError(
+            raise StateNotWrittenError(
                 f"Spark's store has several keys that would be the one key ({names}) = "
                 f"{row.merged_key} on cowstate: they differ in the sign of a zero, or in the bits "
                 "of a NaN, and Spark keeps such keys apart inside of structs. Nothing was changed. "
@@ -399,22 +387,19 @@ def _report(rows: int, size: int) -> EpochReport:
 def _verified(
     spark: SparkSession, checked: CheckedAdoption, target: TargetStore, progress: Progress
 ) -> dict[str, int]:
-    """The number of rows in the store, by state. Raises AdoptionError if the rows differ from
-    Spark's."""
+    """The number of rows in the store, by state. Raises StateNotWrittenError if the rows differ
+    from Spark's."""
     expected_rows = checked.states.rows
     subtasks = spark.range(0, target.parallelism, 1, target.parallelism)
     read = called_in_workers(partial(read_subtasks, target))
     stored_rows = subtasks.mapInArrow(read, expected_rows.schema)
     names = [state.name for state in checked.states.descriptors]
-
-    def both() -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
-        return checksums(expected_rows), checksums(stored_rows)
-
-    expected, stored = _with_progress(spark, both, progress)
+    expected = _with_progress(spark, partial(checksums, expected_rows), progress)
+    stored = _with_progress(spark, partial(checksums, stored_rows), progress)
     for index, name in enumerate(names):
         of_spark, of_store = expected.get(index, (0, 0)), stored.get(index, (0, 0))
         if of_spark != of_store:
-            raise AdoptionError(
+            raise StateNotWrittenError(
                 f"state {name!r} has {of_spark[0]:,} rows with checksum {of_spark[1]} in Spark's "
                 f"store, and {of_store[0]:,} rows with checksum {of_store[1]} in {target.url}. "
                 "Nothing was changed"
@@ -426,7 +411,7 @@ def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Pro
     """Run an action in another thread, and return its result. Meanwhile, report the finished tasks
     of the action to `progress`.
 
-    Raises AdoptionError if Spark fails.
+    Raises StateNotWrittenError if Spark fails.
     """
     context: Any = spark.sparkContext
     group = f"cowstate-adoption-{uuid4().hex}"
@@ -435,12 +420,11 @@ def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Pro
         context.setJobGroup(group, "cowstate adopt", True)
         return action()
 
-    stages: dict[int, tuple[int, int]] = {}
     with ThreadPoolExecutor(1) as thread:
         outcome = thread.submit(inheritable_thread_target(spark)(run))
         try:
             while not outcome.done():
-                _tell(context.statusTracker(), group, stages, progress)
+                _tell(context.statusTracker(), group, progress)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             context.cancelJobGroup(group)
@@ -448,24 +432,21 @@ def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Pro
     try:
         return outcome.result()
     except (PySparkException, Py4JJavaError) as error:
-        raise AdoptionError(f"{_first_line(error)}. Nothing was changed") from error
+        raise StateNotWrittenError(f"{_first_line(error)}. Nothing was changed") from error
 
 
 def _first_line(error: Exception) -> str:
-    text = str(error)
-    if isinstance(error, Py4JJavaError):
-        text = str(error.java_exception.toString())
-    return text.strip().split("\n")[0][:_MOST_CHARACTERS]
+    text = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
+    return str(text).strip().split("\n")[0][:_MOST_CHARACTERS]
 
 
-def _tell(tracker: Any, group: str, stages: dict[int, tuple[int, int]], progress: Progress) -> None:
-    """Report to `progress` the number of finished tasks and the number of tasks known so far.
-    `stages` remembers the numbers of finished stages."""
-    for job in tracker.getJobIdsForGroup(group):
-        info = tracker.getJobInfo(job)
-        for stage in info.stageIds if info is not None else ():
-            progress_of_stage = tracker.getStageInfo(stage)
-            if progress_of_stage is not None:
-                stages[stage] = progress_of_stage.numCompletedTasks, progress_of_stage.numTasks
+def _tell(tracker: Any, group: str, progress: Progress) -> None:
+    """Report to `progress` the number of finished tasks and the number of tasks known so far."""
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    numbers = {stage for job in jobs if job is not None for stage in job.stageIds}
+    stages = [stage for stage in map(tracker.getStageInfo, numbers) if stage is not None]
     if stages:
-        progress(sum(done for done, _ in stages.values()), sum(n for _, n in stages.values()))
+        progress(
+            sum(stage.numCompletedTasks for stage in stages),
+            sum(stage.numTasks for stage in stages),
+        )

@@ -74,10 +74,8 @@ class OperatorAdoptionPlan:
     def sources(self) -> int:
         """The number of sources of the query. The log does not show which sources feed an
         operator."""
-        _version, _settings, *offsets = (
-            self.checkpoint.offsets[self.epoch].text.rstrip().split("\n")
-        )
-        return len(offsets)
+        # The first two lines are the version and the settings.
+        return self.checkpoint.offsets[self.epoch].text.rstrip().count("\n") - 1
 
     @staticmethod
     def edited(entry: LogEntry) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
@@ -190,34 +190,27 @@ def _entries(df: DataFrame, variable: StateVariable, batch_ms: int) -> DataFrame
     """The entries of a state: a column with the key, and a column with the struct of the entry.
     Leaves out entries that have expired at time `batch_ms`, because no later batch would see such
     entries."""
+    rows, held, before = df, F.col(_VALUE), list[Column]()
     match variable.kind:
         case "timers":
             entry = F.struct(F.col("expiration_timestamp_ms").alias(EXPIRY))
             return df.select("key", entry.alias("entry"))
         case "list":
-            exploded = df.select("key", F.posexplode(LIST_VALUE).alias(LIST_POSITION, "held"))
-            held, name = F.col("held"), LIST_ELEMENT
-            before = [F.col(LIST_POSITION).cast("bigint").alias(LIST_POSITION)]
+            rows = df.select("key", F.posexplode(LIST_VALUE).alias(LIST_POSITION, "held"))
+            held, before = F.col("held"), [F.col(LIST_POSITION).cast("bigint").alias(LIST_POSITION)]
         case "map":
-            exploded, held, name = df, F.col(USER_VALUE), USER_VALUE
-            before = [F.col(USER_KEY)]
-        case _:
-            return _values(df, variable, batch_ms)
-    if not variable.expires:
-        return exploded.select("key", F.struct(*before, held.alias(name)).alias("entry"))
-    live = exploded.where(held[_EXPIRATION] > batch_ms)
-    parts = [*before, held[_VALUE].alias(name), held[_EXPIRATION].alias(EXPIRES)]
-    return live.select("key", F.struct(*parts).alias("entry"))
-
-
-def _values(df: DataFrame, variable: StateVariable, batch_ms: int) -> DataFrame:
-    held = F.col(_VALUE)
-    if not variable.expires:
-        return df.select("key", held.alias("entry"))
-    value_type = _plain(df.schema[_VALUE].dataType, variable)
-    fields = [held[_VALUE].getField(field.name).alias(field.name) for field in value_type]
-    entry = F.struct(*fields, held[_EXPIRATION].alias(EXPIRES))
-    return df.where(held[_EXPIRATION] > batch_ms).select("key", entry.alias("entry"))
+            held, before = F.col(USER_VALUE), [F.col(USER_KEY)]
+    value = held[_VALUE] if variable.expires else held
+    if variable.kind == "value":
+        names = _plain(df.schema[_VALUE].dataType, variable).names
+        parts = [value.getField(name).alias(name) for name in names]
+    else:
+        name = LIST_ELEMENT if variable.kind == "list" else USER_VALUE
+        parts = [*before, value.alias(name)]
+    if variable.expires:
+        rows = rows.where(held[_EXPIRATION] > batch_ms)
+        parts.append(held[_EXPIRATION].alias(EXPIRES))
+    return rows.select("key", F.struct(*parts).alias("entry"))
 
 
 def _placed(

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from pyspark import TaskContext
+from pyspark.sql.types import StructType
 
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.store_metadata import StoreMetadata
@@ -34,6 +35,7 @@ from checkpoint_store.operators.completed_checkpoint_store import (
 from spark_state.key_group_hash import with_one_nan_and_zero
 from spark_state.keyed_state.full_snapshot import ROWS_OF_FILE
 from spark_state.keyed_state.state_rows import sorted_by_key, state_columns
+from spark_state.processor.schemas import arrow_schema
 from spark_state.spark.adoption.merged_keys import merged_key
 from spark_state.spark.session.operator_configuration import OperatorConfiguration
 from spark_state.spilled_parts import MOST_PARTS, SpilledParts
@@ -41,16 +43,15 @@ from spark_state.spilled_parts import MOST_PARTS, SpilledParts
 # The type stubs of pyarrow.compute reject arguments that its functions take.
 pc: Any = pyarrow.compute
 
-WRITTEN = "subtask int, handle string, next_timer_ms bigint, merged_key string"
+WRITTEN = (
+    StructType()
+    .add("subtask", "integer")
+    .add("handle", "string")
+    .add("next_timer_ms", "long")
+    .add("merged_key", "string")
+)
 """A row for each file that a task has written. If several keys of Spark would become one key, the
 task writes no file, and its only row has this key."""
-
-_WRITTEN_FIELDS: list[Any] = [
-    pa.field("subtask", pa.int32()),
-    pa.field("handle", pa.string()),
-    pa.field("next_timer_ms", pa.int64()),
-    pa.field("merged_key", pa.string()),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,27 +166,20 @@ def _each(parts: SpilledParts) -> Iterator[pa.Table]:
 def _files(
     target: TargetStore, parts: SpilledParts, own: KeyGroupRange
 ) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
-    """The sorted rows of each file, with its key groups. The key groups of all files together are
-    `own`."""
+    """The sorted rows of each file, with its key groups. Every file but the last has at least
+    ROWS_OF_FILE rows. The key groups of all files together are `own`."""
     first, waiting = own.start, list[pa.Table]()
     for rows in _each(parts):
         if sum(table.num_rows for table in waiting) >= ROWS_OF_FILE:
             last = pc.min(rows.column("key_group")).as_py() - 1
-            yield from _sorted_files(target, waiting, KeyGroupRange(first, last))
+            yield _file_table(target, waiting), KeyGroupRange(first, last)
             first, waiting = last + 1, []
         waiting.append(rows)
-    yield from _sorted_files(target, waiting, KeyGroupRange(first, own.end))
-
-
-def _sorted_files(
-    target: TargetStore, rows: list[pa.Table], own: KeyGroupRange
-) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
-    table = _file_table(target, pa.concat_tables(rows))
-    return _parts(table, table.column(KEY_GROUP_COLUMN).to_numpy(), own)
+    yield _file_table(target, waiting), KeyGroupRange(first, own.end)
 
 
 def _written(**told: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([told], pa.schema(_WRITTEN_FIELDS))
+    return pa.RecordBatch.from_pylist([told], arrow_schema(WRITTEN))
 
 
 def read_subtasks(
@@ -210,8 +204,9 @@ def _next_timer_ms(target: TargetStore, rows: pa.Table) -> int | None:
     return cast(int | None, pc.min(times).as_py())
 
 
-def _file_table(target: TargetStore, rows: pa.Table) -> pa.Table:
+def _file_table(target: TargetStore, tables: list[pa.Table]) -> pa.Table:
     """The rows, in the form of spark_states, as a sorted table with the columns of files."""
+    rows = pa.concat_tables(tables)
     names = [column.name for column in state_columns(target.file_schema)]
     states = pc.take(pa.array(names, pa.string()), rows.column("state").combine_chunks())
     key_names = target.file_schema.names[: target.keys]
@@ -251,22 +246,6 @@ def _key(column: Any, arrow_type: pa.DataType) -> Any:
     ]
     in_one_form = pa.StructArray.from_arrays(fields, fields=list(whole.type), mask=whole.is_null())
     return pa.chunked_array([in_one_form])
-
-
-def _parts(
-    table: pa.Table, key_groups: np.ndarray[Any, Any], own: KeyGroupRange
-) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
-    """The rows of each file, with its key groups: a key group is never split."""
-    first_row, first_group = 0, own.start
-    while first_row < table.num_rows:
-        last_group, end = own.end, table.num_rows
-        if first_row + ROWS_OF_FILE < table.num_rows:
-            last_group = int(key_groups[first_row + ROWS_OF_FILE - 1])
-            end = int(np.searchsorted(key_groups, last_group, side="right"))
-            last_group = own.end if end == table.num_rows else last_group
-        part = KeyGroupRange(first_group, last_group)
-        yield table.slice(first_row, end - first_row), part
-        first_row, first_group = end, last_group + 1
 
 
 def _as_rows(target: TargetStore, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -47,10 +47,6 @@ class ClockOffset:
     tick: int
     query: str | None
 
-    def next(self, query_id: str | None) -> ClockOffset:
-        """The offset after one more tick."""
-        return ClockOffset(self.tick + 1, query_id)
-
 
 class ClockStore(Protocol):
     """The stores that a clock reads. Both methods raise CheckpointStoreError or OSError."""
@@ -106,11 +102,12 @@ class Clock:
         if self._may_be_outdated and not self._look():
             return last
         if self._query_id is None:
-            return last.next(None) if self._unanswered < _TIMES_TO_ASK else last
+            may_ask = self._unanswered < _TIMES_TO_ASK
+            return ClockOffset(last.tick + 1, None) if may_ask else last
         is_logged = last.query is not None
         now = self._seconds() if self._stopped_at is None else self._stopped_at
         is_due = self._is_due(self._times, int(now * 1000), after_tick=self._has_ticked)
-        return last.next(self._query_id) if is_due or not is_logged else last
+        return ClockOffset(last.tick + 1, self._query_id) if is_due or not is_logged else last
 
     def _look(self) -> bool:
         """Read the results of the last batch. Return False if the store cannot be read now."""

@@ -25,11 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
@@ -161,10 +157,6 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The offset before the first tick."""
         return asdict(ClockOffset(0, None))
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """No limit: one tick cannot be split."""
-        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the clock's time to now: the clock no longer ticks for later timers."""

@@ -11,11 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from spark_state.spark.session.worker_interpreter import stream_of
@@ -53,10 +49,6 @@ class FirstBatchReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerA
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The offset before the first batch."""
         return {_BATCHES: 0}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """No limit: there is a single row."""
-        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Do nothing: the last offset is known."""

@@ -39,6 +39,7 @@ from spark_state.spark.session.logical_plans import (
 KEY_GROUP_COLUMN = "_cowstate_key_group"
 BATCH_TIME_COLUMN = "_cowstate_batch_ms"
 SIDE_COLUMN = "_cowstate_rows_"
+_OWN_COLUMNS = KEY_GROUP_COLUMN, BATCH_TIME_COLUMN, EVENT_TIME_COLUMN, UPSTREAM_COLUMN
 
 
 def keyed_input(
@@ -171,14 +172,9 @@ def _plain(names: Sequence[str]) -> list[str]:
 
 
 def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:
-    for reserved in (KEY_GROUP_COLUMN, BATCH_TIME_COLUMN, EVENT_TIME_COLUMN, UPSTREAM_COLUMN):
-        if reserved in df.columns:
-            raise ConfigurationError(f"column {reserved!r} is reserved; rename it")
     for name in df.columns:
-        if name.startswith(SIDE_COLUMN):
-            raise ConfigurationError(
-                f"column {name!r} is reserved, as all that begin with {SIDE_COLUMN}; rename it"
-            )
+        if name in _OWN_COLUMNS or name.startswith(SIDE_COLUMN):
+            raise ConfigurationError(f"column {name!r} is reserved; rename it")
     check_key_fields(key_fields)
 
 

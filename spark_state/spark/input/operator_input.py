@@ -82,7 +82,14 @@ def operator_input(
     sides, first_steps = _sides(call, key_fields, configuration, api)
     keyed, side_inputs = with_side_rows(keyed, sides)
     if times is not None and keyed.isStreaming:
-        keyed = with_control_rows(keyed, _clock_settings(operator, configuration, mode, times))
+        clock = ClockSettings(
+            configuration.store,
+            operator,
+            configuration.parallelism,
+            times.policy if mode == "EventTime" else None,
+            store_options=configuration.checkpoints.store_options,
+        )
+        keyed = with_control_rows(keyed, clock)
     if times is not None:
         keyed = with_batch_time(keyed)
     inputs = EpochInputs(layout, side_inputs, tells_time=times is not None)
@@ -113,19 +120,6 @@ def _sides(
         check_has(call.processor, api.initial_method, "initial_state")
         steps.append(api.initial_step)
     return sides, tuple(steps)
-
-
-def _clock_settings(
-    operator: str, configuration: OperatorConfiguration, mode: str, times: EventTimes
-) -> ClockSettings:
-    policy = times.policy if mode == "EventTime" else None
-    return ClockSettings(
-        configuration.store,
-        operator,
-        configuration.parallelism,
-        policy,
-        store_options=configuration.checkpoints.store_options,
-    )
 
 
 def _by_subtask(keyed: DataFrame, configuration: OperatorConfiguration) -> DataFrame:

@@ -75,23 +75,19 @@ def obey_enabled_sessions(spark: SparkSession | None = None) -> None:
     of classic Spark or of Spark Connect, to choose the kind of session; None for classic Spark.
     Safe to call again."""
     say_causes_first()
+    grouped: Any = GroupedData
     if is_connect(spark):
-        _obey_connect_sessions()
-        return
-    answer_state_reads()
-    show_operators_in_progress()
+        from pyspark.sql.connect.group import GroupedData as ConnectGroupedData
+
+        grouped = ConnectGroupedData
+        refuse_connect_reads()
+        check_connect_queries()
+        show_operators_in_connect_progress()
+    else:
+        answer_state_reads()
+        show_operators_in_progress()
     for name in _METHODS:
-        replace_once(GroupedData, name, _MARK, _replacement)
-
-
-def _obey_connect_sessions() -> None:
-    from pyspark.sql.connect.group import GroupedData as ConnectGroupedData
-
-    refuse_connect_reads()
-    check_connect_queries()
-    show_operators_in_connect_progress()
-    for name in _METHODS:
-        replace_once(ConnectGroupedData, name, _MARK, _replacement)
+        replace_once(grouped, name, _MARK, _replacement)
 
 
 def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:

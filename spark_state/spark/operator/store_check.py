@@ -13,12 +13,8 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state.host.shared_mounts import check_mount
-from spark_state.spark.queries.operator_starts import called_near_stores
-from spark_state.spark.session.connect_sessions import called_in_task, is_connect
-from spark_state.spark.session.operator_configuration import (
-    OperatorConfiguration,
-    is_local_master,
-)
+from spark_state.spark.session.connect_sessions import called_near_stores, is_local
+from spark_state.spark.session.operator_configuration import OperatorConfiguration
 
 _usable: set[tuple[str, str]] = set()
 
@@ -33,21 +29,12 @@ def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> No
     tasks on other machines do not share, and StoreUnavailableError if the store does not answer
     during the time of retries.
     """
-    root = configuration.store
-    asked = (
-        root,
-        configuration.checkpoints.store_retry_seconds,
-        configuration.checkpoints.store_options,
-    )
+    root, settings = configuration.store, configuration.checkpoints
     store = str(spark.conf.get("spark.app.id")), root
     if store in _usable:
         return
-    if is_connect(spark):
-        called_in_task(spark, _use_with_others, *asked)
-    else:
-        context = spark.sparkContext
-        use = _use if is_local_master(context.master or "") else _use_with_others
-        called_near_stores(context, use, [asked])
+    use = _use if is_local(spark) else _use_with_others
+    called_near_stores(spark, use, root, settings.store_retry_seconds, settings.store_options)
     _usable.add(store)
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -35,46 +35,36 @@ from spark_state.spark.stored.stored_operators import StoredOperator
 _LABELS = ("query_id", "query_name", "operator")
 _PREFIX = "cowstate_operator"
 
-_GAUGES: dict[str, tuple[str, Callable[[EpochNumbers], float | None]]] = {
-    "rows": ("Entries in the state.", lambda numbers: numbers.rows_total),
+# By the name of a metric: the field of an epoch's numbers, and the description.
+_GAUGES = {
+    "rows": ("rows_total", "Entries in the state."),
     "memory_bytes": (
+        "memory_bytes",
         "About how much memory the entries of the state take, an estimate.",
-        lambda numbers: numbers.memory_bytes,
     ),
-    "timers": ("Timers that are registered.", lambda numbers: numbers.timers),
-    "next_timer_timestamp_seconds": (
-        "The earliest timer.",
-        lambda numbers: _seconds(numbers.next_timer_ms),
-    ),
-    "watermark_timestamp_seconds": (
-        "The watermark that the newest epoch used.",
-        lambda numbers: _seconds(numbers.watermark_ms),
-    ),
+    "timers": ("timers", "Timers that are registered."),
+    "next_timer_timestamp_seconds": ("next_timer_ms", "The earliest timer."),
+    "watermark_timestamp_seconds": ("watermark_ms", "The watermark that the newest epoch used."),
     "failed_snapshots": (
+        "failed_snapshots",
         "Snapshots in a row that could not be written or took too long; they are tried again.",
-        lambda numbers: numbers.failed_snapshots,
     ),
 }
-_COUNTERS: dict[str, tuple[str, Callable[[EpochNumbers], float | None]]] = {
-    "input_rows": ("Rows that processors got.", lambda numbers: numbers.rows_in),
-    "output_rows": ("Rows that processors gave.", lambda numbers: numbers.rows_out),
-    "updated_rows": ("Entries that were put into the state.", lambda numbers: numbers.rows_updated),
-    "removed_rows": (
-        "Entries that were deleted from the state.",
-        lambda numbers: numbers.rows_removed,
-    ),
-    "late_rows": (
-        "Rows that were dropped because the watermark had passed them.",
-        lambda numbers: numbers.late_rows,
-    ),
-    "written_bytes": ("Bytes of state files.", lambda numbers: numbers.written_bytes),
+_COUNTERS = {
+    "input_rows": ("rows_in", "Rows that processors got."),
+    "output_rows": ("rows_out", "Rows that processors gave."),
+    "updated_rows": ("rows_updated", "Entries that were put into the state."),
+    "removed_rows": ("rows_removed", "Entries that were deleted from the state."),
+    "late_rows": ("late_rows", "Rows that were dropped because the watermark had passed them."),
+    "written_bytes": ("written_bytes", "Bytes of state files."),
 }
-_STEP_TIMES: dict[str, Callable[[EpochNumbers], float | None]] = {
-    "restore": lambda numbers: _seconds(numbers.restore_ms),
-    "process": lambda numbers: _seconds(numbers.process_ms),
-    "write": lambda numbers: _seconds(numbers.write_ms),
-    "publish": lambda numbers: _seconds(numbers.last_publish_ms),
+_STEP_TIMES = {
+    "restore": "restore_ms",
+    "process": "process_ms",
+    "write": "write_ms",
+    "publish": "last_publish_ms",
 }
+_SUMMED = {name: number for name, (number, _) in _COUNTERS.items()} | _STEP_TIMES
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +106,7 @@ class OperatorCollector(Collector):
         """The metrics, after reading the stores of queries that have finished a batch since the
         scrape before. Two scrapes at the same time run one after the other."""
         with self._lock:
-            return self._metrics(self._look())
+            return [*self._metrics(self._look())]
 
     def _look(self) -> list[_Followed]:
         """The operators of the running queries, with their newest epochs counted."""
@@ -192,82 +182,74 @@ class OperatorCollector(Collector):
         for part in progress.subtasks:
             yield str(part.subtask), part
 
-    def _metrics(self, operators: Sequence[_Followed]) -> list[Metric]:
+    def _metrics(self, operators: Sequence[_Followed]) -> Iterator[Metric]:
         shown = [
             (followed, followed.newest)
             for followed in operators
             if followed.newest is not None and not followed.is_failing
         ]
-        return [
-            *self._of_operators(operators, shown),
-            *self._gauges(shown),
-            *self._counters([followed for followed, _ in shown]),
-        ]
-
-    def _of_operators(
-        self,
-        operators: Sequence[_Followed],
-        shown: Sequence[tuple[_Followed, OperatorProgress]],
-    ) -> Iterator[Metric]:
-        up = GaugeMetricFamily(
-            f"{_PREFIX}_up", "Whether the operator's store could be read.", labels=_LABELS
-        )
+        labels = (*_LABELS, "subtask") if self._subtasks else _LABELS
+        up = _gauge("up", "Whether the operator's store could be read.", _LABELS)
         for followed in operators:
             up.add_metric(followed.labels, 0 if followed.is_failing else 1)
-        epoch = GaugeMetricFamily(f"{_PREFIX}_epoch", "The newest epoch.", labels=_LABELS)
-        subtasks = GaugeMetricFamily(f"{_PREFIX}_subtasks", "Subtasks.", labels=_LABELS)
-        epochs = CounterMetricFamily(f"{_PREFIX}_epochs", "Epochs.", labels=_LABELS)
+        epoch = _gauge("epoch", "The newest epoch.", _LABELS)
+        subtasks = _gauge("subtasks", "Subtasks.", _LABELS)
+        epochs = _counter("epochs", "Epochs.", _LABELS)
         for followed, newest in shown:
             epoch.add_metric(followed.labels, newest.epoch)
             subtasks.add_metric(followed.labels, newest.parallelism)
             epochs.add_metric(followed.labels, followed.epochs)
         yield from (up, epoch, subtasks, epochs)
-
-    def _gauges(self, shown: Sequence[tuple[_Followed, OperatorProgress]]) -> Iterator[Metric]:
-        for name, (text, number_of) in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=self._labels())
+        for name, (field_name, text) in _GAUGES.items():
+            gauge = _gauge(name, text, labels)
             for followed, newest in shown:
                 for subtask, numbers in self._parts(newest):
-                    number = number_of(numbers)
+                    number = _number(numbers, field_name)
                     if number is not None:
                         gauge.add_metric(self._values(followed, subtask), number)
             yield gauge
+        for name, (_, text) in _COUNTERS.items():
+            yield self._totals(_counter(name, text, labels), shown, {name: ()})
+        text = "Time of the steps of epochs, of all subtasks together."
+        steps = {step: (step,) for step in _STEP_TIMES}
+        yield self._totals(_counter("step_seconds", text, [*labels, "step"]), shown, steps)
 
-    def _counters(self, operators: Sequence[_Followed]) -> Iterator[Metric]:
-        for name, (text, _) in _COUNTERS.items():
-            counter = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=self._labels())
-            for followed in operators:
-                for (counted, subtask), total in sorted(followed.sums.items()):
-                    if counted == name:
-                        counter.add_metric(self._values(followed, subtask), total)
-            yield counter
-        times = CounterMetricFamily(
-            f"{_PREFIX}_step_seconds",
-            "Time of the steps of epochs, of all subtasks together.",
-            labels=[*self._labels(), "step"],
-        )
-        for followed in operators:
-            for (counted, subtask), total in sorted(followed.sums.items()):
-                if counted in _STEP_TIMES:
-                    times.add_metric([*self._values(followed, subtask), counted], total)
-        yield times
-
-    def _labels(self) -> Sequence[str]:
-        return (*_LABELS, "subtask") if self._subtasks else _LABELS
+    def _totals(
+        self,
+        counter: CounterMetricFamily,
+        shown: Sequence[tuple[_Followed, OperatorProgress]],
+        further_values: Mapping[str, Sequence[str]],
+    ) -> CounterMetricFamily:
+        """Add the sums with these names to `counter`, each with its values of further labels."""
+        for followed, _ in shown:
+            for (name, subtask), total in sorted(followed.sums.items()):
+                if name in further_values:
+                    values = [*self._values(followed, subtask), *further_values[name]]
+                    counter.add_metric(values, total)
+        return counter
 
     def _values(self, followed: _Followed, subtask: str) -> Sequence[str]:
         return (*followed.labels, subtask) if self._subtasks else followed.labels
 
 
+def _gauge(name: str, text: str, labels: Sequence[str]) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
+
+
+def _counter(name: str, text: str, labels: Sequence[str]) -> CounterMetricFamily:
+    return CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
+
+
 def _amounts(subtask: str, numbers: EpochNumbers) -> dict[tuple[str, str], float]:
     """The amounts that an epoch adds to the counters."""
-    readers = {name: number_of for name, (_, number_of) in _COUNTERS.items()} | _STEP_TIMES
     return {
         (name, subtask): number
-        for name, number_of in readers.items()
-        if (number := number_of(numbers)) is not None
+        for name, field_name in _SUMMED.items()
+        if (number := _number(numbers, field_name)) is not None
     }
 
 
-def _seconds(milliseconds: int | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
+def _number(numbers: EpochNumbers, field_name: str) -> float | None:
+    """A number of an epoch; milliseconds as seconds."""
+    number: int | None = getattr(numbers, field_name)
+    return number / 1000 if number is not None and field_name.endswith("_ms") else number

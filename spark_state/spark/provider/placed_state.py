@@ -64,10 +64,6 @@ class PlacedState:
         opened = open_object_store(place.root, options)
         self._objects: ObjectStore = RetryingObjectStore(opened, retry_seconds)
 
-    @property
-    def url(self) -> str:
-        return self._objects.url
-
     def lengths(self) -> dict[str, int]:
         """The lengths of all files of all stores, by path."""
         partitions = self._below(self._below([STATE]))

@@ -20,9 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoint_store.errors import CheckpointStoreError, CorruptObjectError
+from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source
-from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.provider_file_names import parse_provider_file
 from checkpoint_store.provider.spark_log_entry import newest_version_folder, parse_log_entry
 from checkpoint_store.provider.state_place import StatePlace
@@ -30,8 +29,9 @@ from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFile, CheckpointFiles
 from spark_state.spark.provider.placed_state import PlacedState, place_of
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
-from spark_state.spark.session.operator_configuration import LOCAL_STORE, STORE_KEY
+from spark_state.spark.session.operator_configuration import STORE_KEY
 
+_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 LOGS_AND_STATE = ("offsets", "commits", "state")
 DEFAULT_STORE = "default"
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -69,6 +69,15 @@ class LogEntry:
         """The settings of the session that planned the batch."""
         settings: dict[str, str] = self.content.get("conf", {})
         return settings
+
+    def changed(self, changes: Mapping[str, Any]) -> str:
+        """The text with changes of the JSON object, in the form in which Spark writes the line."""
+        content = {**self.content, **changes}
+        if content == self.content:
+            return self.text
+        lines = self.text.split("\n")
+        lines[1] = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +158,13 @@ class QueryCheckpoint:
         index = operator.stores.index(directory.store)
         return self.state_ids[str(operator.number)][directory.partition][index]
 
-    def state_files(self, directory: str) -> list[CheckpointFile]:
-        return [file for file in self.files if file.folder == directory]
-
     def files_of_version(self, directory: str, *, hdfs: bool) -> dict[CheckpointFile, int]:
         """The files in the directory of a store, with their versions: files of
         HDFSBackedStateStoreProvider if `hdfs`, files of cowstate if not."""
         versions: dict[CheckpointFile, int] = {}
-        for file in self.state_files(directory):
+        for file in self.files:
+            if file.folder != directory:
+                continue
             match = _HDFS_FILE.fullmatch(file.name)
             own = parse_provider_file(file.name)
             if hdfs and match:
@@ -207,7 +215,12 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     partitions = offsets[planned[-1]].settings.get(PARTITIONS)
     operators = tuple(_operators(files, stored, listed, last_committed, partitions))
     if not operators:
-        raise _without_state(files, query_id)
+        raise ConfigurationError(
+            f"{files.url} has no state of Spark's own operators, so there is nothing to adopt or "
+            "to rescale. Operators of spark_state.transform_with_state are on cowstate already: "
+            f"their state is in {STORE_KEY}, below {query_id}, and they take the parallelism with "
+            "which the query starts"
+        )
     return QueryCheckpoint(
         url=files.url,
         query_id=query_id,
@@ -220,6 +233,16 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
         place=place,
         stored=stored,
     )
+
+
+def check_encoding(checkpoint: QueryCheckpoint) -> None:
+    """Raise UnsupportedOperationError unless the rows of the state are Spark's UnsafeRow."""
+    encoding = checkpoint.settings.get(_ENCODING, "unsaferow")
+    if encoding.lower() != "unsaferow":
+        raise UnsupportedOperationError(
+            f"{checkpoint.url} was created with {_ENCODING} = {encoding}, but cowstate reads only "
+            "unsaferow. Start the query with a new checkpoint"
+        )
 
 
 def provider_of_last_batch(files: CheckpointFiles) -> str | None:
@@ -319,34 +342,6 @@ def _operators(
             )
         operators.append(_operator(number, noted, expected))
     return operators
-
-
-def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
-    """The error for a query without state in Spark: the query has no state, or its state is in
-    cowstate's Python operators."""
-    root = files.settings().get(STORE_KEY) or LOCAL_STORE
-    try:
-        opened = open_object_store(root)
-        # A refused start leaves a directory without an epoch.
-        stores = [
-            store
-            for store in opened.list_directories(query_id)
-            if f"{store}/epochs" in opened.list_directories(store)
-        ]
-    except (CheckpointStoreError, OSError):
-        stores = []
-    if not stores:
-        return ConfigurationError(
-            f"{files.url} has no state: the query has no stateful operator of Spark, so there is "
-            "nothing to adopt or to rescale. Operators of spark_state.transform_with_state are on "
-            f"cowstate from the start: their state is in {STORE_KEY}, below {query_id}"
-        )
-    names = ", ".join(sorted(store.rpartition("/")[2] for store in stores))
-    return ConfigurationError(
-        f"{files.url} is on cowstate already: the state of {names} is in {root}, below {query_id}. "
-        "There is nothing to adopt or to rescale: start the query, with the parallelism that you "
-        "want"
-    )
 
 
 def _operator(number: int, noted: LogEntry, partitions: int) -> StatefulOperator:

@@ -162,7 +162,9 @@ def _launching(
                 _JARS_KEY, _joined(launched.get(_JARS_KEY, ""), builder._options[_JARS_KEY])
             )
             if SparkContext._active_spark_context is None:
-                for key, value in socket_settings({**launched, **options}, _temporary()).items():
+                jvm: Any = SparkContext._jvm
+                temporary = str(jvm.java.lang.System.getProperty("java.io.tmpdir"))
+                for key, value in socket_settings({**launched, **options}, temporary).items():
                     builder.config(key, value)
             session = create()
         if is_connect(session):
@@ -171,12 +173,6 @@ def _launching(
         return session
 
     return get_or_create
-
-
-def _temporary() -> str:
-    """The temporary directory of the driver's JVM."""
-    jvm: Any = SparkContext._jvm
-    return str(jvm.java.lang.System.getProperty("java.io.tmpdir"))
 
 
 def check_spark_version(version: str) -> None:

@@ -34,53 +34,42 @@ from spark_state.spark.session.session_facts import changed_setting
 
 _OPERATORS = ("TransformWithState", "TransformWithStateInPySpark")
 _MARK = "_cowstate_starts_on_rocksdb"
+_PATIENCE_SECONDS = 600.0
 
 
 class QueryStarts:
     """Starts of queries of this process. A start with a changed provider runs alone: a start at the
     same time would use the changed provider, too.
 
-    A wait for other starts ends with ConfigurationError after `patience_seconds`: a listener that
+    A wait for other starts ends with ConfigurationError after `_PATIENCE_SECONDS`: a listener that
     starts a query inside onQueryStarted may wait for itself.
     """
 
-    def __init__(self, patience_seconds: float = 600.0) -> None:
-        self._patience_seconds = patience_seconds
+    def __init__(self) -> None:
         self._changed = threading.Condition()
         self._running = 0
         self._alone = False
 
     @contextmanager
-    def beside_others(self) -> Iterator[None]:
+    def start(self, *, alone: bool) -> Iterator[None]:
         with self._changed:
-            self._await(lambda: not self._alone)
+            if not self._changed.wait_for(
+                lambda: not self._alone and not (alone and self._running), _PATIENCE_SECONDS
+            ):
+                raise ConfigurationError(
+                    f"other queries of this process are starting for {_PATIENCE_SECONDS:g} s. "
+                    "Start queries with Spark's transformWithState outside of onQueryStarted of "
+                    f"listeners, or set {PROVIDER_KEY} to {ROCKSDB_CLASS} for them"
+                )
             self._running += 1
+            self._alone = alone
         try:
             yield
         finally:
             with self._changed:
                 self._running -= 1
-                self._changed.notify_all()
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        with self._changed:
-            self._await(lambda: not self._alone and not self._running)
-            self._alone = True
-        try:
-            yield
-        finally:
-            with self._changed:
                 self._alone = False
                 self._changed.notify_all()
-
-    def _await(self, is_due: Callable[[], bool]) -> None:
-        if not self._changed.wait_for(is_due, self._patience_seconds):
-            raise ConfigurationError(
-                f"other queries of this process are starting for {self._patience_seconds:g} s. "
-                "Start queries with Spark's transformWithState outside of onQueryStarted of "
-                f"listeners, or set {PROVIDER_KEY} to {ROCKSDB_CLASS} for them"
-            )
 
 
 _starts = QueryStarts()
@@ -99,7 +88,7 @@ def _starting(spark_method: Callable[..., Any]) -> Callable[..., Any]:
         df: DataFrame = written_frame(self) if hasattr(self, "_write_proto") else self._df
         spark = df.sparkSession
         if spark.conf.get(PROVIDER_KEY, None) != PROVIDER_CLASS or not _has_transform(df):
-            with _starts.beside_others():
+            with _starts.start(alone=False):
                 return spark_method(self, *args, **options)
         warnings.warn(
             "this query has Spark's own transformWithState, which runs on RocksDB only: a new "
@@ -107,7 +96,7 @@ def _starting(spark_method: Callable[..., Any]) -> Callable[..., Any]:
             "spark_state.enable(spark) before transformWithState",
             stacklevel=2,
         )
-        with _starts.alone(), changed_setting(spark, PROVIDER_KEY, ROCKSDB_CLASS):
+        with _starts.start(alone=True), changed_setting(spark, PROVIDER_KEY, ROCKSDB_CLASS):
             return spark_method(self, *args, **options)
 
     return method

@@ -60,9 +60,9 @@ class ConnectRun:
     shown: ShownRun
 
 
-# Key: the run. For runs that another client started: the run and the session's current root.
+# Key: the run. For runs that another client started: the run and the session's present stores.
 _started: Remembered[str, ConnectRun] = Remembered(REMEMBERED_RUNS)
-_met: Remembered[tuple[str, str], ConnectRun] = Remembered(REMEMBERED_RUNS)
+_met: Remembered[tuple[str, StoredQuery], ConnectRun] = Remembered(REMEMBERED_RUNS)
 
 
 def note_connect_run(query: Any, stores: StoredQuery) -> None:
@@ -79,10 +79,10 @@ def connect_run(session: Any, query_id: str, run_id: str) -> ConnectRun:
     if started is not None:
         return started
     stored = stored_query(session, query_id)
-    met = _met.get((run_id, stored.root))
-    if met is None or met.stored != stored:
+    met = _met.get((run_id, stored))
+    if met is None:
         met = _run(session, stored)
-        _met.put((run_id, stored.root), met)
+        _met.put((run_id, stored), met)
     return met
 
 

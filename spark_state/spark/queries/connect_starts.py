@@ -15,8 +15,9 @@ state fills an operator before the user's source has moved.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from inspect import unwrap
 from typing import Any
 
@@ -84,11 +85,7 @@ def name_connect_starts(spark: SparkSession, location: str | None, stores: Store
     if files.text(_METADATA) is None:
         return  # the first start: the server does not tell the location yet
     operators = [_inputs(files, name, root, stores) for name, root in stores.roots or ()]
-
-    def answers(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return [called_in_task(spark, function, *of_store) for of_store in arguments]
-
-    text, _ = told_starts(files, answers, operators)
+    text, _ = told_starts(files, partial(called_in_task, spark), operators)
     spark.conf.set(SETTING_OF_STARTS, text)
 
 

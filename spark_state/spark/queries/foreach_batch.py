@@ -14,7 +14,6 @@ from functools import wraps
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_state.errors import BatchIdentityError
@@ -38,41 +37,33 @@ def _completing(spark_method: Any) -> Any:
     def foreach_batch(self: DataStreamWriter, func: BatchFunction) -> DataStreamWriter:
         operators = operators_in(self._df._jdf.queryExecution().analyzed())
         completion = EpochCompletion(operators) if operators else None
-        writer: DataStreamWriter = spark_method(
-            self, WatchedFunction(func, self._spark, completion)
-        )
+        writer: DataStreamWriter = spark_method(self, watched(func, self._spark, completion))
         return writer
 
     return foreach_batch
 
 
-class WatchedFunction:
+def watched(
+    function: BatchFunction, spark: SparkSession, completion: EpochCompletion | None
+) -> BatchFunction:
     """The function that Spark calls instead of the user's. `completion`: None if the query has no
     operators."""
 
-    def __init__(
-        self, function: BatchFunction, spark: SparkSession, completion: EpochCompletion | None
-    ) -> None:
-        self._function = function
-        self._spark = spark
-        self._completion = completion
-
-    def __call__(self, batch: DataFrame, epoch: int) -> None:
-        context = self._spark.sparkContext
-        query = self._query(context.getLocalProperty(QUERY))
+    def called(batch: DataFrame, epoch: int) -> None:
+        context = spark.sparkContext
+        query_id = context.getLocalProperty(QUERY)
+        query = None if query_id is None else spark.streams.get(query_id)
         if query is not None:
             name_run(context, query.id, query.runId)
-        elif self._completion is not None:
+        elif completion is not None:
             raise BatchIdentityError(
                 f"the function of foreachBatch is called outside of its query's thread: {QUERY} is "
                 "not set, so no operator knows its epoch. Leave PYSPARK_PIN_THREAD unset"
             )
         with brief_when_stopped(query):
-            self._function(batch, epoch)
-            if self._completion is not None and query is not None:
+            function(batch, epoch)
+            if completion is not None and query is not None:
                 plan = query._jsq.streamingQuery().lastExecution().analyzed()
-                identity = BatchIdentity(query.id, query.runId, epoch)
-                self._completion.complete(batch, identity, plan)
+                completion.complete(batch, BatchIdentity(query.id, query.runId, epoch), plan)
 
-    def _query(self, query_id: str | None) -> StreamingQuery | None:
-        return None if query_id is None else self._spark.streams.get(query_id)
+    return called

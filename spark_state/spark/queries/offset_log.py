@@ -15,11 +15,7 @@ from collections.abc import Callable, Sequence
 from spark_state.subtasks.epoch_request import NEVER_RUN
 
 _NO_OFFSET = "-"
-# The keys in the offset of each source that operators of cowstate add to a query.
-_KEYS_OF_OWN_SOURCES = {
-    "cowstate_clock": {"tick", "query"},
-    "cowstate_first_batch": {"batches"},
-}
+_KEYS_OF_CLOCK = {"tick", "query"}
 
 
 def newest_epoch(
@@ -46,23 +42,11 @@ def newest_epoch(
     return NEVER_RUN
 
 
-def own_sources(entry: str | None, sources: int) -> set[str] | None:
-    """The formats of the sources that operators of cowstate had added to a query in the batch of
-    this entry. `sources`: the number of sources of the query now. None if the entry does not list
-    its sources, or if the entry has `sources` sources: then no source has come or gone."""
-    version, _, *lines = [""] * 2 if entry is None else entry.split("\n")
-    if version.rstrip() != "v1" or _NO_OFFSET in lines or len(lines) == sources:
-        return None
-    keys = [_keys(line) for line in lines]
-    return {name for name, of_source in _KEYS_OF_OWN_SOURCES.items() if of_source in keys}
-
-
 def places_beside_clock(entry: str | None) -> tuple[tuple[int, ...], int]:
     """The places of a query's sources without the clock, and the number of all sources, from an
     entry of the offset log. Without an entry: place 0, and a single source."""
     _, _, *offsets = ["", "", _NO_OFFSET] if entry is None else entry.split("\n")
-    clock = _KEYS_OF_OWN_SOURCES["cowstate_clock"]
-    places = (place for place, offset in enumerate(offsets) if _keys(offset) != clock)
+    places = (place for place, offset in enumerate(offsets) if _keys(offset) != _KEYS_OF_CLOCK)
     return tuple(places), len(offsets)
 
 

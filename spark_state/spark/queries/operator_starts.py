@@ -24,11 +24,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkContext, TaskContext
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -42,21 +43,15 @@ from checkpoint_store.runs.checkpoint_location import digest_of
 from checkpoint_store.runs.run_errors import EpochsLostError
 from checkpoint_store.runs.run_lineage import Lineage, lineage_of
 from spark_state.errors import ConfigurationError
-from spark_state.spark.queries.offset_log import newest_epoch, own_sources
+from spark_state.spark.queries.offset_log import newest_epoch
+from spark_state.spark.session.connect_sessions import called_near_stores
 from spark_state.spark.session.hadoop_files import HadoopFiles
-from spark_state.spark.session.operator_configuration import is_local_master
 from spark_state.spark.session.planned_operators import OperatorInputs
-from spark_state.spark.session.worker_loading import called_in_workers
 from spark_state.subtasks.epoch_request import OperatorStart
 
 _log = logging.getLogger(__name__)
 
 _STARTS = "cowstate.starts"
-# By the format of a source that an operator adds to its query: the reason, and the way back.
-_FACTS = {
-    "cowstate_clock": ("a timeMode other than None", "go back to the former timeMode"),
-    "cowstate_first_batch": ("an initial state", "go back to the former initialState"),
-}
 SETTING_OF_STARTS = "spark.operatorStarts.cowstate"
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_AT_EXIT = 30.0
@@ -67,11 +62,9 @@ _NOT_NOTED = (
 
 # The URL of a store, the time of retries in seconds, and the options of the store's client.
 Store = tuple[str, float, Mapping[str, Any]]
-Answers = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
-"""Gets a function and its arguments for each call, and returns the results. Calls the function
-where the stores are within reach."""
-_T = TypeVar("_T")
-_R = TypeVar("_R")
+Call = Callable[..., Any]
+"""Gets a function and its arguments, calls the function where the stores are within reach, and
+returns the result."""
 
 
 class Reached(NamedTuple):
@@ -127,14 +120,14 @@ def name_starts(
 
     `location`: the checkpoint's location, None if Spark chooses the location. Returns a function to
     call with the started query, or with None if the query did not start. Raises
-    StoreOfOtherCheckpointError, EpochsLostError, ConfigurationError if the sources of the operators
-    differ from the checkpoint, and the errors of the stores.
+    StoreOfOtherCheckpointError, EpochsLostError, the errors of take_back_in_store, and the errors
+    of the stores.
     """
     context = spark.sparkContext
     text, repeated = "", list[OperatorInputs]()
     if location is not None:
-        answers = partial(called_near_stores, context)
-        text, repeated = told_starts(HadoopFiles(spark, location), answers, operators)
+        call = partial(called_near_stores, spark)
+        text, repeated = told_starts(HadoopFiles(spark, location), call, operators)
     # If this thread runs a function of foreachBatch, the outer query has set the property, too.
     former = context.getLocalProperty(_STARTS)
     context.setLocalProperty(_STARTS, text)
@@ -142,13 +135,13 @@ def name_starts(
     def note(query: StreamingQuery | None) -> None:
         context.setLocalProperty(_STARTS, former or "")
         if query is not None and repeated:
-            _watch_first_commit(context, repeated, query)
+            _watch_first_commit(spark, repeated, query)
 
     return note
 
 
 def told_starts(
-    files: CheckpointLogs, answers: Answers, operators: Sequence[OperatorInputs]
+    files: CheckpointLogs, call: Call, operators: Sequence[OperatorInputs]
 ) -> tuple[str, list[OperatorInputs]]:
     """The text for the tasks; and the operators whose next epoch an older run has written, or may
     have written. If the query was taken back, takes its operators back, too. `files`: the files of
@@ -157,13 +150,13 @@ def told_starts(
     query_id = None if metadata is None else str(json.loads(metadata)["id"])
     reached = [Reached()] * len(operators)
     if query_id is not None:
-        stores = [(*_store_of(inputs, query_id), files.url) for inputs in operators]
-        reached = [Reached(*answer) for answer in answers(reached_in_store, stores)]
+        reached = [
+            Reached(*call(reached_in_store, *_store_of(inputs, query_id), files.url))
+            for inputs in operators
+        ]
     # Read the logs after the stores, see the module.
     planned, committed = (max(files.numbers(log), default=-1) for log in ("offsets", "commits"))
     is_under_way = planned > committed
-    if operators:
-        _check_own_sources(files, planned, operators[0])
     starts, ways_back = {}, list[tuple[OperatorInputs, WayBack]]()
     for inputs, has_reached in zip(operators, reached, strict=True):
         must_have = newest_epoch(
@@ -180,34 +173,15 @@ def told_starts(
     for applies in (True,) if len(ways_back) == 1 else (False, True):
         for inputs, way_back in ways_back:
             store = _store_of(inputs, str(query_id))
-            answers(take_back_in_store, [(*store, replace(way_back, applies=applies))])
+            call(take_back_in_store, *store, replace(way_back, applies=applies))
     # A task of a killed driver may still write its planned epoch after this point.
     newest_of = zip(operators, reached, strict=True)
     repeated = [inputs for inputs, has in newest_of if is_under_way or has.written > committed]
     return json.dumps({"query": query_id, "operators": starts}), repeated
 
 
-def _check_own_sources(files: CheckpointLogs, planned: int, inputs: OperatorInputs) -> None:
-    """Raise ConfigurationError if the operators of cowstate have added or removed a source since
-    batch `planned`. Otherwise Spark would fail in the first batch, and name only the numbers of
-    sources."""
-    formats = inputs.formats
-    former = own_sources(files.text(f"offsets/{planned}"), inputs.sources)
-    if former is None or formats is None:
-        return
-    for name, (fact, way_back) in _FACTS.items():
-        if (name in former) != (name in formats):
-            had, has = ("an", "none") if name in former else ("no", "one")
-            raise ConfigurationError(
-                f"{files.url}: {had} operator had {fact} in batch {planned}, and now {has} has. It "
-                f"adds a source to the query, and Spark starts no query whose sources are others "
-                f"than those of its checkpoint: {way_back}, or begin with a new checkpoint and "
-                "spark.cowstate.restoreFrom"
-            )
-
-
 def _watch_first_commit(
-    context: SparkContext, operators: Sequence[OperatorInputs], query: StreamingQuery
+    spark: SparkSession, operators: Sequence[OperatorInputs], query: StreamingQuery
 ) -> None:
     """After the first commit, note in the stores that Spark committed the run's epoch. Until then,
     or if the driver is killed, the stores do not show the run whose epoch Spark committed."""
@@ -215,17 +189,18 @@ def _watch_first_commit(
     ends = threading.Event()
 
     def watch() -> None:
-        with suppress(Py4JError, OSError):  # the session has ended
+        with suppress(PySparkException, Py4JError, OSError):  # the session has ended
             batch = _first_committed(query)
             while batch is None and query.isActive and not ends.wait(_SECONDS_BETWEEN_LOOKS):
                 batch = _first_committed(query)
             # The batch may have been committed after the last look, before the query ended.
             batch = _first_committed(query) if batch is None else batch
             if batch is not None:
-                notes = [(*_store_of(inputs, query_id), run_id, batch + 1) for inputs in operators]
-                note = partial(_result_or_error, _note_reached)
-                for _, error in _in_task_or_here(context, note, notes):
-                    if error is not None:
+                for inputs in operators:
+                    store = _store_of(inputs, query_id)
+                    try:
+                        called_near_stores(spark, _note_reached, *store, run_id, batch + 1)
+                    except CowstateError as error:
                         _log.warning(_NOT_NOTED, batch, error)
         atexit.unregister(look_once_more)
 
@@ -263,18 +238,6 @@ def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorS
     return None if start is None else OperatorStart(**start)
 
 
-def called_near_stores(
-    context: SparkContext, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
-) -> list[Any]:
-    """The results of a function for each of the arguments, called in a task on a cluster and
-    otherwise in this process. Raises the first error."""
-    outcomes = _in_task_or_here(context, partial(_result_or_error, function), arguments)
-    for _, error in outcomes:
-        if error is not None:
-            raise error
-    return [result for result, _ in outcomes]
-
-
 def _store_of(inputs: OperatorInputs, query_id: str) -> Store:
     operator = inputs.operator
     return operator.store_url(query_id), operator.store_retry_seconds, operator.store_options
@@ -283,27 +246,6 @@ def _store_of(inputs: OperatorInputs, query_id: str) -> Store:
 def _opened(url: str, retry_seconds: float, options: Mapping[str, Any]) -> CompletedCheckpointStore:
     store = RetryingObjectStore(open_object_store(url, options), retry_seconds)
     return CompletedCheckpointStore(store)
-
-
-def _in_task_or_here(
-    context: SparkContext, function: Callable[[_T], _R], arguments: Sequence[_T]
-) -> list[_R]:
-    """The results of a function for each of the arguments. On a cluster a task calls the function,
-    because perhaps only executors reach the stores."""
-    if is_local_master(context.master or ""):
-        return [function(argument) for argument in arguments]
-    return context.parallelize(arguments, 1).map(called_in_workers(function)).collect()
-
-
-def _result_or_error(
-    function: Callable[..., _R], arguments: tuple[Any, ...]
-) -> tuple[_R | None, CowstateError | None]:
-    """The result of a function, or its error. The error is returned: if a task raised the error,
-    Spark would try the task again."""
-    try:
-        return function(*arguments), None
-    except CowstateError as error:
-        return None, error
 
 
 def reached_in_store(

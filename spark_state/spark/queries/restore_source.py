@@ -16,9 +16,8 @@ names. `check_one_epoch` compares the operators of a query when the query starts
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -53,37 +52,8 @@ class _Begun:
     operators: frozenset[str]
 
 
-@dataclass
-class ChosenEpochs:
-    """The chosen epochs, by the URL of the directory. Safe to share between threads."""
-
-    _begun: Remembered[str, _Begun] = field(
-        default_factory=lambda: Remembered(_REMEMBERED_DIRECTORIES)
-    )
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def before(self, directory: str, operator: str) -> int | None:
-        """The epoch that was chosen for the operators planned earlier in the same query; None if
-        `operator` is the first operator of its query."""
-        begun = self._begun.get(directory)
-        return None if begun is None or operator in begun.operators else begun.epoch
-
-    def note(self, directory: str, operator: str, epoch: int) -> None:
-        """Note that an operator was planned to begin with an epoch."""
-        with self._lock:
-            goes_on = self.before(directory, operator) == epoch
-            begun = self._begun.get(directory) if goes_on else None
-            others = frozenset[str]() if begun is None else begun.operators
-            self._begun.put(directory, _Begun(epoch, others | {operator}))
-
-    def forget(self, directory: str) -> None:
-        """Note that a query has started with this directory. The next planned operator is the first
-        of a query."""
-        with self._lock:
-            self._begun.forget(directory)
-
-
-_chosen_epochs = ChosenEpochs()
+# The operators that are planned and not started yet, by the URL of the directory.
+_begun: Remembered[str, _Begun] = Remembered(_REMEMBERED_DIRECTORIES)
 
 
 def restore_source(
@@ -95,14 +65,18 @@ def restore_source(
     chosen = configuration.restore_from
     if chosen is None:
         return None
-    before = _chosen_epochs.before(chosen.url, operator)
-    asked = chosen, before, configuration, operator, key_schema_json
+    begun = _begun.get(chosen.url)
+    if begun is not None and operator in begun.operators:
+        begun = None  # the operator is the first of its query
+    asked = chosen, None if begun is None else begun.epoch, configuration, operator, key_schema_json
     if is_connect(spark):
         source = RestoreSource(*called_in_task(spark, _found, *asked))
     else:
         source = RestoreSource(*_found(*asked))
     if source.directory is not None:
-        _chosen_epochs.note(source.directory, operator, source.epoch)
+        goes_on = begun is not None and begun.epoch == source.epoch
+        others = begun.operators if begun is not None and goes_on else frozenset[str]()
+        _begun.put(source.directory, _Begun(source.epoch, others | {operator}))
     return source
 
 
@@ -123,7 +97,7 @@ def check_one_epoch(operators: Iterable[tuple[str, RestoreSource | None]]) -> No
                 f"epoch: {source.directory}@{min(epoch, source.epoch)}"
             )
     for directory in begun:
-        _chosen_epochs.forget(directory)
+        _begun.forget(directory)
 
 
 def _found(
@@ -166,12 +140,10 @@ def _of_name(
 
 def _not_there(chosen: RestoreFrom, operator: str, below: Sequence[str]) -> ConfigurationError:
     there = f"; there are {', '.join(below[:10])}" if below else ""
-    if "@" in chosen.url.rpartition("/")[2]:
-        there += "; what follows @ is an epoch only if it is a whole number"
     return ConfigurationError(
         f"{RESTORE_KEY} is {chosen.url!r}, but neither this nor {operator} below it is the store "
         f"of an operator{there}: set it to <spark.cowstate.store>/<query id>, or to "
-        "<spark.cowstate.store>/<query id>/<operator>"
+        "<spark.cowstate.store>/<query id>/<operator>, with or without @<number of an epoch>"
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from checkpoint_store.amounts import size_text
-from spark_state.errors import ConfigurationError, CowstateError
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.placed_state import place_of
 from spark_state.spark.provider.query_checkpoint import (
@@ -27,7 +27,6 @@ from spark_state.spark.provider.query_checkpoint import (
 )
 from spark_state.spark.rescaling.rescale_edits import edited_paths, edits_of
 from spark_state.spark.rescaling.rescale_plan import (
-    Partitioning,
     RescalePlan,
     check_request,
     plan_rescale,
@@ -44,10 +43,6 @@ from spark_state.spark.stopped_query.checkpoint_change import (
 from spark_state.spark.stopped_query.next_batch import check_not_started
 
 
-class RescaleError(CowstateError):
-    """The new state could not be written."""
-
-
 class Rescale:
     """The change of a query's number of partitions. A `Change`."""
 
@@ -57,12 +52,13 @@ class Rescale:
         """The plan for `target` partitions. Raises the errors of `plan_rescale`."""
         present = check_request(checkpoint, target)
         order = _order(checkpoint, present, target, checkpoint.operators)
-        partitionings = {
-            (told["operator"], told["store"]): Partitioning(
-                tuple(told["columns"]), told.get("error")
-            )
-            for told in files.partitionings(order)
-        }
+        partitionings = {}
+        for told in files.partitionings(order):
+            if told.get("error") is not None:
+                raise UnsupportedOperationError(
+                    f"operator {told['operator']} of {checkpoint.url}: {told['error']}"
+                )
+            partitionings[told["operator"], told["store"]] = tuple(told["columns"])
         return plan_rescale(checkpoint, target, partitionings)
 
     def planned_change(self, plan: RescalePlan) -> PlannedChange:
@@ -92,7 +88,7 @@ class Rescale:
     def write_state(
         self, folder: ChangeFolder, plan: RescalePlan, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
-        """Write the new partitions of all stores. Raises RescaleError."""
+        """Write the new partitions of all stores. Raises StateNotWrittenError."""
         files, attempt = folder.files, uuid.uuid4().hex[:16]
         operators = [each.operator for each in plan.rescaled]
         order = _order(plan.checkpoint, plan.partitions, plan.target, operators, attempt)
@@ -101,7 +97,7 @@ class Rescale:
         folder.begin(begun)
         partitions: list[dict[str, Any]] = []
         if plan.moves_rows:
-            partitions = run_store_job(lambda: files.start_rescaling(order), progress, RescaleError)
+            partitions = run_store_job(lambda: files.start_rescaling(order), progress)
             assert len(partitions) == len(order["stores"]) * plan.target
         ids, rows = dict[tuple[int, str, int], str](), Counter[str]()
         for made in partitions:

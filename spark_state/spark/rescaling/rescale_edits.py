@@ -22,8 +22,7 @@ as the log has the former ids, the provider finds a rescaled state by the id of 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,63 +75,26 @@ def _noted(plan: RescalePlan) -> list[LogEntry]:
 def edits_of(plan: RescalePlan, ids: NewIds) -> list[FileEdit]:
     """The edits of a plan, in order: with the last edit the rescale takes effect. `ids`: the ids of
     the new states."""
-    edits = []
-    before, commit = _entry_before(plan), _commit(plan)
+    edits, number = [], str(plan.target)
+    before, commit, switch = _entry_before(plan), _commit(plan), _switch(plan)
     if before is not None:
-        edits.append(_edit(before, _without_number, _with_number(plan.target)))
+        others = {key: text for key, text in before.settings.items() if key != PARTITIONS}
+        with_number = {**before.settings, PARTITIONS: number}
+        edits.append(_edit(before, {"conf": others}, {"conf": with_number}))
     if commit is not None:
         former, new = commit.content["stateUniqueIds"], _new_ids(plan, ids)
-        longer = {number: [*former[number], *new[number][plan.partitions :]] for number in new}
-        edits.append(_edit(commit, _with_ids(longer), _with_ids(new)))
-    edits += [_edit(entry, _unchanged, _noting(plan.target)) for entry in _noted(plan)]
-    return [*edits, _edit(_switch(plan), _unchanged, _with_number(plan.target))]
+        longer = {key: [*former[key], *new[key][plan.partitions :]] for key in new}
+        between = {"stateUniqueIds": {**former, **longer}}
+        edits.append(_edit(commit, between, {"stateUniqueIds": {**former, **new}}))
+    for entry in _noted(plan):
+        stores = [{**s, "numPartitions": plan.target} for s in entry.content["stateStoreInfo"]]
+        edits.append(_edit(entry, {}, {"stateStoreInfo": stores}))
+    return [*edits, _edit(switch, {}, {"conf": {**switch.settings, PARTITIONS: number}})]
 
 
-def _edit(
-    entry: LogEntry, between: Callable[[_Content], None], after: Callable[[_Content], None]
-) -> FileEdit:
-    return FileEdit(entry.path, _changed(entry, between), _changed(entry, after))
-
-
-def _changed(entry: LogEntry, change: Callable[[_Content], None]) -> str:
-    """The text with a changed second line, in the form in which Spark writes the line."""
-    content: _Content = json.loads(json.dumps(entry.content))
-    change(content)
-    if content == entry.content:
-        return entry.text
-    lines = entry.text.split("\n")
-    lines[1] = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-    return "\n".join(lines)
-
-
-def _unchanged(content: _Content) -> None:
-    pass
-
-
-def _without_number(content: _Content) -> None:
-    del content["conf"][PARTITIONS]
-
-
-def _with_number(partitions: int) -> Callable[[_Content], None]:
-    def change(content: _Content) -> None:
-        content["conf"][PARTITIONS] = str(partitions)
-
-    return change
-
-
-def _noting(partitions: int) -> Callable[[_Content], None]:
-    def change(content: _Content) -> None:
-        for store in content["stateStoreInfo"]:
-            store["numPartitions"] = partitions
-
-    return change
-
-
-def _with_ids(ids: Mapping[str, list[list[str]]]) -> Callable[[_Content], None]:
-    def change(content: _Content) -> None:
-        content["stateUniqueIds"] = {**content["stateUniqueIds"], **ids}
-
-    return change
+def _edit(entry: LogEntry, between: _Content, after: _Content) -> FileEdit:
+    """The edit of a file with these changes of the JSON object in its second line."""
+    return FileEdit(entry.path, entry.changed(between), entry.changed(after))
 
 
 def _new_ids(plan: RescalePlan, ids: NewIds) -> dict[str, list[list[str]]]:

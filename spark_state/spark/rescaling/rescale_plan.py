@@ -17,26 +17,18 @@ from spark_state.spark.provider.query_checkpoint import (
     PARTITIONS,
     QueryCheckpoint,
     StatefulOperator,
+    check_encoding,
 )
 
-_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 _STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 _NOTE = "_cowstate-store"
 """The name of the file that says that a partition is in an object store, see
 PlacedStateDirectory.scala."""
 
 
-@dataclass(frozen=True, slots=True)
-class Partitioning:
-    """The key columns that decide the partition of a store's rows; empty: the store has a single
-    partition. `error`: the reason why the columns are unknown."""
-
-    columns: tuple[str, ...]
-    error: str | None = None
-
-
-Partitionings = Mapping[tuple[int, str], Partitioning]
-"""By the number of the operator and the name of the store."""
+Partitionings = Mapping[tuple[int, str], tuple[str, ...]]
+"""The key columns that decide the partition of a store's rows, by the number of the operator and
+the name of the store; empty: the store has a single partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +100,7 @@ def check_request(checkpoint: QueryCheckpoint, target: int) -> int:
         )
     if present == target:
         raise ConfigurationError(f"{url} has {target} partitions already: start the query")
-    encoding = checkpoint.settings.get(_ENCODING, "unsaferow")
-    if encoding.lower() != "unsaferow":
-        raise UnsupportedOperationError(
-            f"{url} was created with {_ENCODING} = {encoding}, but rescale reads only unsaferow. "
-            "Start the query with a new checkpoint"
-        )
+    check_encoding(checkpoint)
     return present
 
 
@@ -127,7 +114,7 @@ def plan_rescale(
     present = check_request(checkpoint, target)
     rescaled, single = [], []
     for operator in checkpoint.operators:
-        columns = _columns(checkpoint, operator, partitionings)
+        columns = partitionings[operator.number, operator.stores[-1]]
         if not columns:
             single.append(operator)
             continue
@@ -159,17 +146,3 @@ def _check_distribution(plan: RescalePlan) -> None:
             f"is {strict}): the query may deal out rows in another way than by the hash of the "
             "key, which its one partition does not show. Start the query with a new checkpoint"
         )
-
-
-def _columns(
-    checkpoint: QueryCheckpoint, operator: StatefulOperator, partitionings: Partitionings
-) -> tuple[str, ...]:
-    columns: tuple[str, ...] = ()
-    for store in operator.stores:
-        partitioning = partitionings[operator.number, store]
-        if partitioning.error is not None:
-            raise UnsupportedOperationError(
-                f"operator {operator.number} of {checkpoint.url}: {partitioning.error}"
-            )
-        columns = partitioning.columns
-    return columns

@@ -1,4 +1,5 @@
-"""Spark Connect: recognizes its sessions, and calls functions in a task of the server.
+"""Spark Connect: recognizes its sessions, and calls functions in a task of the server. Clusters of
+classic Spark use the same tasks, because perhaps only executors reach the stores.
 
 The client of Spark Connect has no JVM, and may be on another machine than the server. So code that
 needs the server's files, network or interpreter runs in a task. PySpark's client needs packages of
@@ -15,28 +16,22 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import GroupedData, SparkSession
 
-import checkpoint_store.errors
-import checkpoint_store.operators.operator_errors
-import checkpoint_store.runs.run_errors
-import spark_state.errors
-import spark_state.processor.condition_errors
 from checkpoint_store.errors import CowstateError
+from spark_state.spark.session.operator_configuration import is_local_master
 from spark_state.spark.session.worker_loading import called_in_workers
 
 _SESSION, _GROUP = "pyspark.sql.connect.session", "pyspark.sql.connect.group"
 _QUERY = "pyspark.sql.connect.streaming.query"
-_ERRORS = (
-    checkpoint_store.errors,
-    checkpoint_store.operators.operator_errors,
-    checkpoint_store.runs.run_errors,
-    spark_state.errors,
-    spark_state.processor.condition_errors,
-)
 
 
 def is_connect(spark: object) -> bool:
     """Return True for a session of Spark Connect."""
     return _is_a(spark, _SESSION, "SparkSession")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Return True if Spark runs on the machine of this process, without Spark Connect."""
+    return not is_connect(spark) and is_local_master(spark.sparkContext.master or "")
 
 
 def is_session(spark: object) -> bool:
@@ -60,9 +55,15 @@ def _is_a(value: object, module: str, name: str) -> bool:
     return imported is not None and isinstance(value, getattr(imported, name))
 
 
+def called_near_stores(spark: SparkSession, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call `function` where the stores are within reach: in this process if `is_local(spark)`,
+    otherwise in a task. Raises the errors of `function`."""
+    return function(*arguments) if is_local(spark) else called_in_task(spark, function, *arguments)
+
+
 def called_in_task(spark: SparkSession, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call `function` in a task of the server, and return the result. The result comes as JSON,
-    because a client should not load pickles from a server. Raises the errors of `value_of`."""
+    """Call `function` in a task, and return the result. The result comes as JSON, because a client
+    should not load pickles from a server. Raises the errors of `value_of`."""
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -86,20 +87,18 @@ def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
 
 def value_of(answer: str) -> Any:
     """The value in the JSON that `answer_of` wrote. Raises the error in the JSON. If this client
-    has no error class of the name, raises a CowstateError with the name and the message: the server
-    chooses the name, so only error classes may be called."""
+    has loaded no error class of the name, raises a CowstateError with the name and the message: the
+    server chooses the name, so only error classes may be called."""
     told = json.loads(answer)
     if "error" not in told:
         return told["value"]
-    kind = _error_class(told["error"])
-    if kind is None:
-        raise CowstateError(f"{told['error']}: {told['message']}")
-    raise kind(*told["values"])
+    for kind in _with_subclasses(CowstateError):
+        if kind.__name__ == told["error"]:
+            raise kind(*told["values"])
+    raise CowstateError(f"{told['error']}: {told['message']}")
 
 
-def _error_class(name: str) -> type[CowstateError] | None:
-    for module in _ERRORS:
-        kind = getattr(module, name, None)
-        if isinstance(kind, type) and issubclass(kind, CowstateError):
-            return kind
-    return None
+def _with_subclasses(kind: type[CowstateError]) -> Iterator[type[CowstateError]]:
+    yield kind
+    for subclass in kind.__subclasses__():
+        yield from _with_subclasses(subclass)

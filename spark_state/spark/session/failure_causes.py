@@ -33,7 +33,6 @@ _SQL_STATE = re.compile(r"(?: SQLSTATE: \w{5})+$")
 _SOURCES = re.compile(
     r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\] sources"
 )
-_NO_STATE = re.compile(r"state directory is empty or missing", re.IGNORECASE)
 
 
 def say_causes_first() -> None:
@@ -99,12 +98,6 @@ def _advised(cause: str) -> str:
             "checkpoint. An operator of cowstate has a source of its own in a time mode, and for "
             "an initial state, so neither can come or go: go back to the former timeMode and "
             "initialState, or begin with a new checkpoint and spark.cowstate.restoreFrom "
-            f"({cause})"
-        )
-    if _NO_STATE.search(cause):
-        return (
-            "the checkpoint has no state of Spark's own operator. If the operator ran on cowstate "
-            "before, call spark_state.enable(spark) before the query is defined, as then "
             f"({cause})"
         )
     return cause

@@ -206,12 +206,8 @@ def _refuse_relative_paths(given: Mapping[str, str]) -> None:
 
 
 def _default_store(facts: SessionFacts) -> str:
-    if facts.is_connect:
-        raise ConfigurationError(
-            f"{PREFIX}store is not set, and the files of a server of Spark Connect are not those "
-            "of its client: set it to a URL that every executor reaches, such as s3://bucket/state"
-        )
-    if not is_local_master(facts.master) or facts.master.startswith("local-cluster"):
+    is_alone = is_local_master(facts.master) and not facts.master.startswith("local-cluster")
+    if facts.is_connect or not is_alone:
         raise ConfigurationError(
             f"{PREFIX}store is not set, and the executors of master {facts.master!r} need a common "
             "store: set it to a URL that every executor reaches, such as s3://bucket/state"

@@ -10,7 +10,6 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.row_form import RowForm
-from spark_state.spark.session.connect_sessions import is_connect
 
 _NO_BOUND = 2**31 - 1
 _SIZE = re.compile(r"(-?\d+)(?:b|([kmgtp])(?:b|ib)?)?")
@@ -49,14 +48,8 @@ def block_size(spark: SparkSession) -> BlockSize:
     """The limits of an Arrow batch in the session: rows and bytes. The setting of the bytes may
     have a unit, such as "64MB"."""
     rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000") or 0)
-    limit = _bytes_of_batch(spark)
+    limit = bytes_of(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")))
     return BlockSize(rows=rows if rows > 0 else _NO_BOUND, bytes=limit if limit > 0 else _NO_BOUND)
-
-
-def _bytes_of_batch(spark: SparkSession) -> int:
-    if is_connect(spark):
-        return bytes_of(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")))
-    return int(spark._jsparkSession.sessionState().conf().arrowMaxBytesPerBatch())
 
 
 def bytes_of(text: str) -> int:

@@ -25,7 +25,6 @@ from spark_state.subtasks.epoch_request import (
 
 _NODE = "MapInArrow"
 _EMPTY_SOURCE = "LocalRelation"
-_SOURCE_WITH_FORMAT = "StreamingRelationV2"
 _FUNCTION = re.compile(r"(?P<operator>.+)_cowstate_(?P<plan_id>[0-9a-f]{32})")
 
 
@@ -47,13 +46,11 @@ class PlannedOperator:
 
 @dataclass(frozen=True, slots=True)
 class OperatorInputs:
-    """An operator, and the places of its sources among all `sources` of the query. `formats`: the
-    formats of the query's sources, if the plan shows them; None if unknown."""
+    """An operator, and the places of its sources among all `sources` of the query."""
 
     operator: PlannedOperator
     places: tuple[int, ...]
     sources: int
-    formats: frozenset[str] | None = None
 
 
 # An entry is small and holds no processor, so no entry is removed.
@@ -120,11 +117,8 @@ def inputs_of(plan: Any) -> list[OperatorInputs]:
         places.setdefault(operator, set()).update(
             place for place, leaf in enumerate(leaves) if any(leaf == each for each in below)
         )
-    formats = frozenset(
-        str(leaf.sourceName()) for leaf in leaves if class_of(leaf) == _SOURCE_WITH_FORMAT
-    )
     return [
-        OperatorInputs(operator, tuple(sorted(of_operator)), len(leaves), formats)
+        OperatorInputs(operator, tuple(sorted(of_operator)), len(leaves))
         for operator, of_operator in places.items()
     ]
 

@@ -16,7 +16,6 @@ from spark_state.spark.session.logical_plans import entries_of
 from spark_state.spark.session.operator_configuration import SessionFacts
 
 _LOCAL = re.compile(r"local\[\s*(\d+|\*)")
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*(\d+)\s*,")
 _PYTHON_MEMORY_KEY = "spark.executor.pyspark.memory"
 _PARALLELISM_KEY = "spark.default.parallelism"
 _ROWS_FOR_EVERY_CORE = 100_000
@@ -64,9 +63,6 @@ def _server_parallelism(spark: SparkSession, settings: Mapping[str, str], master
 def _cores(master: str, executor_cores: str | None, processors: int) -> int:
     """The number of tasks that one executor runs at a time, as far as the driver knows.
     `processors`: the number of processors of the driver's machine."""
-    local_cluster = _LOCAL_CLUSTER.match(master)
-    if local_cluster:
-        return int(local_cluster[1])
     local = _LOCAL.match(master)
     if local and local[1] == "*":
         return processors

@@ -222,7 +222,7 @@ def check_finished(files: CheckpointFiles) -> None:
         return
     kind = newest.kind
     raise ConfigurationError(
-        f"{files.url_of(newest.path)} belongs to {kind.article} {kind.noun} that is running or was "
+        f"{files.url_of(newest.path)} belongs to the {kind.noun} that is running or was "
         f"killed. If it is not running, undo it first: cowstate {kind.command} --revert {files.url}"
     )
 

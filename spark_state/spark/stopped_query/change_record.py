@@ -22,7 +22,6 @@ class ChangeKind:
     """A command that changes checkpoints. `noun`: the name of its changes."""
 
     command: str
-    article: str
     noun: str
 
     @property
@@ -41,8 +40,8 @@ class ChangeKind:
         return f"{self.noun}-begun.json"
 
 
-ADOPTION = ChangeKind("adopt", "an", "adoption")
-RESCALE = ChangeKind("rescale", "a", "rescale")
+ADOPTION = ChangeKind("adopt", "adoption")
+RESCALE = ChangeKind("rescale", "rescale")
 KINDS = (ADOPTION, RESCALE)
 
 

@@ -43,7 +43,6 @@ def plan_as_text(kind: ChangeKind, planned: PlannedChange) -> str:
             f"With --apply, {kind.command} would",
             *(f"  - {step}" for step in planned.steps),
             "",
-            *planned.advice,
             *_when_to_apply(planned.checkpoint),
         ]
     )
@@ -100,8 +99,8 @@ def reverted_as_text(kind: ChangeKind, reverted: RevertedChange) -> str:
     place = f"{reverted.url}/{reverted.folder}"
     left = [] if reverted.left is None else [f"{left_files(reverted.left)}."]
     if reverted.record is None:
-        belonged = f"{kind.article} {kind.noun} that had changed nothing yet"
-        return "\n".join([f"{place} belonged to {belonged}; the folder was deleted.", *left])
+        deleted = f"{place} had changed nothing yet; the folder of this {kind.noun} was deleted."
+        return "\n".join([deleted, *left])
     had_effect = "" if reverted.had_effect else ", which had not taken effect"
     batch = reverted.record.planned
     planned = (

@@ -57,14 +57,17 @@ TargetT = TypeVar("TargetT", contravariant=True)
 PlanT = TypeVar("PlanT")
 
 
+class StateNotWrittenError(CowstateError):
+    """The new state could not be written; the checkpoint is unchanged."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
     """A plan, for reports.
 
     `changed`: by the name of a changed thing, its value before and after the change; `steps`: the
     steps of `--apply`; `facts`: further entries of the JSON report; `start`: how to start the
-    query, and what to delete; `found`: further lines about the checkpoint; `advice`: paragraphs
-    before the advice on `--apply`.
+    query, and what to delete; `found`: further lines about the checkpoint.
     """
 
     checkpoint: QueryCheckpoint
@@ -73,7 +76,6 @@ class PlannedChange:
     facts: Mapping[str, Any]
     start: tuple[str, ...]
     found: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +198,10 @@ def apply(
     return AppliedChange(planned, folder.path, changed, written)
 
 
-def run_store_job(
-    start: Callable[[], Any], progress: Progress, failed: type[CowstateError]
-) -> list[dict[str, Any]]:
+def run_store_job(start: Callable[[], Any], progress: Progress) -> list[dict[str, Any]]:
     """Run a job of the JVM over the stores of a checkpoint, and return the results of its tasks.
-    Raises `failed` if a task failed. The job has always ended when this function ends, also if the
-    wait is interrupted."""
+    Raises StateNotWrittenError if a task failed. The job has always ended when this function ends,
+    also if the wait is interrupted."""
     try:
         job = start()
         try:
@@ -214,10 +214,10 @@ def run_store_job(
             job.cancel()
     except Py4JJavaError as error:
         reason = error.java_exception.getMessage()
-        raise failed(f"{reason}. Nothing was changed") from error
+        raise StateNotWrittenError(f"{reason}. Nothing was changed") from error
     for outcome in outcomes:
         if "error" in outcome:
-            raise failed(f"{outcome['error']}. Nothing was changed")
+            raise StateNotWrittenError(f"{outcome['error']}. Nothing was changed")
     return outcomes
 
 

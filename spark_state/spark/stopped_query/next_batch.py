@@ -13,9 +13,6 @@ batch.
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import (
@@ -51,12 +48,9 @@ def take_next_batch(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None
 
 def empty_batch(last: LogEntry, commit: LogEntry) -> str:
     """The entry of the batch after `last`, without new rows. The watermark comes from `commit`."""
-    metadata: dict[str, Any] = dict(last.content)
-    watermark = commit.content.get("nextBatchWatermarkMs", 0)
-    metadata["batchWatermarkMs"] = max(watermark, metadata.get("batchWatermarkMs", 0))
-    lines = last.text.split("\n")
-    lines[1] = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
-    return "\n".join(lines)
+    next_ms = commit.content.get("nextBatchWatermarkMs", 0)
+    watermark_ms = max(next_ms, last.content.get("batchWatermarkMs", 0))
+    return last.changed({"batchWatermarkMs": watermark_ms})
 
 
 def note_as_left(folder: ChangeFolder) -> None:

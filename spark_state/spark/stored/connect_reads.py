@@ -29,21 +29,17 @@ def refuse_connect_reads() -> None:
 
 
 def _answered(reader: Any, path: Any, on_spark: Callable[[], DataFrame]) -> DataFrame:
-    if str(reader._format).lower() in (STATE, METADATA):
-        _refuse_operators(reader, path)
-    return on_spark()
-
-
-def _refuse_operators(reader: Any, path: Any) -> None:
-    spark = reader._client
+    spark, source = reader._client, str(reader._format).lower()
+    if source not in (STATE, METADATA):
+        return on_spark()
     settings = {k: v for k, v in spark.conf.getAll.items() if k.startswith(PREFIX)}
     if not is_enabled(settings):
-        return
+        return on_spark()
     given = {name.lower(): value for name, value in reader._options.items()}
-    is_state = str(reader._format).lower() == STATE
+    is_state = source == STATE
     of_timers = given.get("readregisteredtimers", "false").lower() == "true"
     if is_state and not (given.get("statevarname") or of_timers):
-        return  # a state of Spark's other operators
+        return on_spark()  # a state of Spark's other operators
     checkpoint = path if isinstance(path, str) else given.get("path", "")
     urls = called_in_task(spark, _urls_of_operators, checkpoint, settings)
     asked = [given.get("operatorid", "0")] if is_state else sorted(urls)
@@ -54,6 +50,7 @@ def _refuse_operators(reader: Any, path: Any) -> None:
                 f'Connect: read the state with spark.read.format("cowstate").load("{urls[number]}")'
                 ', with option "stateVarName" if there are several'
             )
+    return on_spark()
 
 
 def _urls_of_operators(checkpoint: str, settings: Mapping[str, str]) -> dict[str, str]:

@@ -100,7 +100,7 @@ def _document(operator: StoredOperator, epoch: int, *, ran: bool) -> Document:
     """The document of an epoch. `ran`: True if the batch ran the operator; if not, the epoch is an
     earlier epoch."""
     progress = operator.progress(epoch)
-    states = states_of(operator.checkpoint(epoch)).values()
+    states = states_of(operator.history.checkpoint_at(epoch)).values()
     kinds = Counter(state.kind for state in states)
     metrics: dict[str, int | None] = {metric: kinds[kind] for kind, metric in _KINDS.items()}
     metrics |= {

@@ -47,7 +47,7 @@ class StateRead:
 
 def state_frame(spark: SparkSession, read: StateRead) -> DataFrame:
     """The state after a batch. Raises ConfigurationError if the state does not exist."""
-    deleted = deleted_states_of(read.operator.checkpoint(read.epoch)).get(read.state)
+    deleted = deleted_states_of(read.operator.history.checkpoint_at(read.epoch)).get(read.state)
     state = declared_state(read) if deleted is None else deleted
     names = _COLLECTIONS if read.flatten else _WHOLE
     options = {"versionAsOf": str(read.epoch)}
@@ -66,7 +66,7 @@ def state_frame(spark: SparkSession, read: StateRead) -> DataFrame:
 
 def timers_frame(spark: SparkSession, read: StateRead) -> DataFrame:
     """The timers that are registered after a batch."""
-    states = states_of(read.operator.checkpoint(read.epoch))
+    states = states_of(read.operator.history.checkpoint_at(read.epoch))
     timers = [name for name in (PROCESSING_TIMERS, EVENT_TIMERS) if name in states]
     if not timers:
         raise ConfigurationError(
@@ -100,7 +100,7 @@ def _types_of_element(collection: DataType) -> list[DataType]:
 
 def declared_state(read: StateRead) -> StateSchema:
     """The schema of the state to read. Raises ConfigurationError if the state does not exist."""
-    checkpoint = read.operator.checkpoint(read.epoch)
+    checkpoint = read.operator.history.checkpoint_at(read.epoch)
     states = states_of(checkpoint)
     if read.state in deleted_states_of(checkpoint):
         raise ConfigurationError(
@@ -140,9 +140,9 @@ def shown_rows(
     """The rows with the columns `before`, the key, `values` and the partition."""
     operator = read.operator
     keys = [F.col(f"`{name}`") for name in operator.key_names]
-    group = key_group_column(keys, operator.max_parallelism)
-    parallelism = operator.checkpoint(read.epoch).parallelism
-    subtask = F.floor(group * parallelism / operator.max_parallelism).cast("int")
+    group = key_group_column(keys, operator.history.max_parallelism)
+    parallelism = operator.history.checkpoint_at(read.epoch).parallelism
+    subtask = F.floor(group * parallelism / operator.history.max_parallelism).cast("int")
     key = F.struct(*keys).alias("key")
     shown = rows.select(*(before or []), key, *values, subtask.alias("partition_id"))
     if read.partition is None:

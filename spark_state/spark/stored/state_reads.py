@@ -148,7 +148,7 @@ def _metadata(spark: SparkSession, checkpoint: str, batch: str | None) -> DataFr
     rows = []
     for number, operator in sorted(operators.items()):
         try:
-            checkpoint_of_batch = operator.checkpoint(operator.epoch_of(committed))
+            checkpoint_of_batch = operator.history.checkpoint_at(operator.epoch_of(committed))
         except VersionNotRetainedError:
             continue  # the operator has no committed epoch
         # Spark lists the states that init declares, also the deleted states.

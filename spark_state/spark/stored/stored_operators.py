@@ -45,20 +45,15 @@ class StoredOperator:
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     @cached_property
-    def _history(self) -> OperatorHistory:
+    def history(self) -> OperatorHistory:
         history = open_history(self.url, self.store_options, retry_seconds=self.retry_seconds)
         if not isinstance(history, OperatorHistory):
             raise NoProgressError(history.url)
         return history
 
-    @property
-    def max_parallelism(self) -> int:
-        """The number of key groups."""
-        return self._history.max_parallelism
-
     @cached_property
     def key_schema(self) -> StructType:
-        return struct_from_json(self._history.metadata.key_schema_json)
+        return struct_from_json(self.history.metadata.key_schema_json)
 
     @property
     def key_names(self) -> list[str]:
@@ -67,23 +62,19 @@ class StoredOperator:
     def epoch_of(self, batch: int) -> int:
         """The epoch whose state the operator has after a batch: the newest epoch up to the batch.
         Raises VersionNotRetainedError."""
-        versions = self._history.versions()
+        versions = self.history.versions()
         place = bisect_right(versions, batch)
         if not place:
-            raise self._history.absent(batch, versions)
+            raise self.history.absent(batch, versions)
         return versions[place - 1]
 
     def epochs(self) -> list[int]:
         """The readable epochs, rising."""
-        return self._history.versions()
-
-    def checkpoint(self, epoch: int) -> CompletedCheckpoint:
-        """The barriers of an epoch. Raises VersionNotRetainedError."""
-        return self._history.checkpoint_at(epoch)
+        return self.history.versions()
 
     def progress(self, epoch: int, *, subtasks: bool = False) -> OperatorProgress:
         """The progress of an epoch. Raises VersionNotRetainedError, CorruptObjectError."""
-        return progress_at(self._history, epoch, subtasks=subtasks)
+        return progress_at(self.history, epoch, subtasks=subtasks)
 
 
 def states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]:

@@ -20,8 +20,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
-from spark_state.spark.operator import store_check
-from spark_state.spark.queries import operator_starts
+from spark_state.spark.session import connect_sessions
 
 
 class Count(StatefulProcessor):
@@ -69,8 +68,7 @@ def run(spark: SparkSession, step: str, folder: str) -> None:
         )
         print("counted", sorted(tuple(row) for row in counts.collect()))
     elif step == "stream":
-        for module in (store_check, operator_starts):
-            module.is_local_master = lambda _: False
+        connect_sessions.is_local_master = lambda _: False
         rows = spark.readStream.format("rate").load().selectExpr("string(value) AS word")
         spark_state.transform_with_state(
             rows.groupBy("word"), Count(), "word string, n long", "update", "None"

@@ -110,7 +110,7 @@ def test_rows_are_read_with_each_compression(tmp_path: Path, compression: str) -
         ("maxOpenFiles", "10", "is '10'; allowed are -1 for all files, and whole numbers from 64"),
         ("maxOpenFiles", "all", "is 'all'; allowed are -1 for all files"),
         ("backgroundJobs", "", "is ''; allowed are whole numbers from 1 to 256"),
-        ("writeBuffersMB", "1", "did you mean .*writeBufferMB"),
+        ("writeBuffersMB", "1", "no such setting: .*writeBufferMB"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(key: str, text: str, message: str) -> None:

@@ -224,7 +224,7 @@ def test_a_wrong_request_is_refused_with_the_right_one(
             )
             for version in ("3", "4")
         ),
-        (checkpoint(offsets=last_batch_with(**AVRO)), "cowstate", "= avro, but adopt reads"),
+        (checkpoint(offsets=last_batch_with(**AVRO)), "cowstate", "= avro, but cowstate reads"),
         (checkpoint(PROVIDER_CLASS, commit=IDS), "hdfs", "has checkpoint format 2"),
     ],
 )

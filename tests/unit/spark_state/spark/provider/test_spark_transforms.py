@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_state import ConfigurationError
+from spark_state.spark.provider import spark_transforms
 from spark_state.spark.provider.spark_transforms import QueryStarts
 
 ROUNDS = 300
@@ -35,16 +36,16 @@ def test_a_start_with_another_provider_sees_no_other_start() -> None:
 
     def beside() -> None:
         for _ in range(ROUNDS):
-            with starts.beside_others():
+            with starts.start(alone=False):
                 note("beside", 1)
                 # A listener that hears of a start may start another query.
-                with starts.beside_others():
+                with starts.start(alone=False):
                     note("beside", 1)
                 note("beside", -2)
 
     def alone() -> None:
         for _ in range(ROUNDS):
-            with starts.alone():
+            with starts.start(alone=True):
                 note("alone", 1)
                 note("alone", -1)
 
@@ -58,13 +59,14 @@ def test_a_start_with_another_provider_sees_no_other_start() -> None:
     assert not [pair for pair in seen if pair[0] > 1 or all(pair)]
 
 
-def test_a_start_that_waits_for_itself_is_told() -> None:
-    starts = QueryStarts(patience_seconds=0.0)
+def test_a_start_that_waits_for_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_transforms, "_PATIENCE_SECONDS", 0.0)
+    starts = QueryStarts()
     with (
-        starts.beside_others(),
+        starts.start(alone=False),
         pytest.raises(ConfigurationError, match="outside of onQueryStarted"),
-        starts.alone(),
+        starts.start(alone=True),
     ):
         pass
-    with starts.alone():
+    with starts.start(alone=True):
         pass

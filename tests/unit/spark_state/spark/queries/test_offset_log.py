@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_state.spark.queries.offset_log import newest_epoch, own_sources
+from spark_state.spark.queries.offset_log import newest_epoch
 from spark_state.subtasks.epoch_request import NEVER_RUN
 
 
@@ -57,26 +57,3 @@ def test_nothing_is_known_if_the_log_does_not_tell(damage: dict[int, str]) -> No
     entries = log(("5",), ("6",), ("6",))
     del entries[1]
     assert newest(entries | damage, 0) is None
-
-
-CLOCK, FIRST_BATCH = '{"tick": 2, "query": "q"}', '{"batches": 1}'
-
-
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
-        (None, None),
-        ("v1\n{}\n5", set()),
-        (f"v1\n{{}}\n5\n{CLOCK}", {"cowstate_clock"}),
-        (f"v1\n{{}}\n5\n{FIRST_BATCH}\n{CLOCK}", {"cowstate_clock", "cowstate_first_batch"}),
-        ('v1\n{}\n{"tick": 2}\n[1]\nx', set()),
-        ("v1\n{}\n5\n-", None),
-        (f"v2\n{{}}\nrows\n{CLOCK}", None),
-        (f"v1\n{{}}\n{CLOCK}\n1\n2\n3", None),
-    ],
-    ids=["no entry", "none", "clock", "both", "others", "no offset yet", "by name", "as many"],
-)
-def test_offsets_show_which_sources_operators_have_added(
-    entry: str | None, expected: set[str] | None
-) -> None:
-    assert own_sources(entry, 4) == expected

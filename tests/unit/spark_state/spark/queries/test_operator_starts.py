@@ -59,12 +59,12 @@ class Stores:
         self._reached, self._meanwhile = reached, meanwhile
         self.taken_back: list[WayBack] = []
 
-    def __call__(self, function: Any, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def __call__(self, function: Any, *arguments: Any) -> Any:
         if function is take_back_in_store:
-            return [self.take_back(*each) for each in arguments]
+            return self.take_back(*arguments)
         assert function is reached_in_store
         self._meanwhile()
-        return [self._reached for _ in arguments]
+        return self._reached
 
     def take_back(self, url: str, seconds: float, options: Any, way_back: WayBack) -> None:
         self.taken_back.append(way_back)
@@ -147,7 +147,8 @@ def test_a_script_that_ends_looks_for_the_first_commit_once_more(
     monkeypatch.setattr(atexit, "register", at_exit.append)
     monkeypatch.setattr(operator_starts, "_SECONDS_BETWEEN_LOOKS", 1e6)
     inputs = OperatorInputs(PlannedOperator("totals", str(tmp_path), 0, 1.0), (0,), 1)
-    operator_starts._watch_first_commit(Mock(master="local[2]"), [inputs], Query())  # type: ignore[arg-type]
+    session = Mock(sparkContext=Mock(master="local[2]"))
+    operator_starts._watch_first_commit(session, [inputs], Query())  # type: ignore[arg-type]
     assert len(first.checkpoints.lineage().rivals) == 2
     monkeypatch.setattr(
         Query, "recentProgress", [{"batchId": 0, "durationMs": {"commitOffsets": 1}}]

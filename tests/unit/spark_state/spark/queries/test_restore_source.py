@@ -14,22 +14,12 @@ from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.errors import ConfigurationError
-from spark_state.spark.queries import restore_source as module
-from spark_state.spark.queries.restore_source import (
-    ChosenEpochs,
-    check_one_epoch,
-    restore_source,
-)
+from spark_state.spark.queries.restore_source import check_one_epoch, restore_source
 from spark_state.spark.session.operator_configuration import SessionFacts, parse_configuration
 from spark_state.subtasks.epoch_request import RestoreSource
 from tests.support.operators.scripted_operator import MAX_PARALLELISM, NO_COLUMNS, ScriptedOperator
 
 FACTS = SessionFacts("local[2]", 2, 2, speculation=False)
-
-
-@pytest.fixture(autouse=True)
-def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_chosen_epochs", ChosenEpochs())
 
 
 class Query:
@@ -201,12 +191,6 @@ def test_a_store_whose_description_is_gone_is_told_of_it(tmp_path: Path) -> None
     for url in (tmp_path, tmp_path / "totals"):
         with pytest.raises(ConfigurationError, match=r"store\.json.*take another savepoint"):
             planned(url)
-
-
-def test_what_follows_an_at_sign_and_is_no_number_is_told_of(tmp_path: Path) -> None:
-    Query(tmp_path / "sp", "totals").run(1)
-    with pytest.raises(ConfigurationError, match="an epoch only if it is a whole number"):
-        planned(f"{tmp_path / 'sp'}@newest")
 
 
 def test_a_store_without_an_epoch_is_refused(tmp_path: Path) -> None:

@@ -14,15 +14,12 @@ from spark_state.spark.provider.checkpoint_files import CheckpointFile
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint
 from spark_state.spark.rescaling.rescale_edits import edited_paths, edits_of
-from spark_state.spark.rescaling.rescale_plan import Partitioning, RescalePlan, plan_rescale
+from spark_state.spark.rescaling.rescale_plan import RescalePlan, plan_rescale
 from tests.support.provider.stopped_checkpoints import log_entry, operator_with, stopped_checkpoint
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
-BY_KEY = Partitioning(("key",))
-SINGLE = Partitioning(())
-UNKNOWN = Partitioning((), "Spark does not tell to which partition a key of other belongs")
 SIDES = ("left", "right")
 OPERATORS = (
     operator_with(),
@@ -30,10 +27,10 @@ OPERATORS = (
     operator_with("globalLimit", 2, partitions=1),
 )
 PARTITIONINGS = {
-    (0, "default"): BY_KEY,
-    (1, "left"): BY_KEY,
-    (1, "right"): BY_KEY,
-    (2, "default"): SINGLE,
+    (0, "default"): ("key",),
+    (1, "left"): ("key",),
+    (1, "right"): ("key",),
+    (2, "default"): (),
 }
 
 
@@ -128,7 +125,7 @@ class TestPlan:
                 {"offsets": {2: planned(2, **{ENCODING: "avro"})}},
                 6,
                 UnsupportedOperationError,
-                "encodingFormat = avro, but rescale reads only unsaferow",
+                "encodingFormat = avro, but cowstate reads only unsaferow",
             ),
             (
                 {"offsets": {2: OLD_ENTRY}},
@@ -149,11 +146,6 @@ class TestPlan:
     ) -> None:
         with pytest.raises(error, match=message):
             plan(target, **changes)
-
-    def test_an_operator_that_spark_does_not_deal_out_is_refused(self) -> None:
-        partitionings = {**PARTITIONINGS, (1, "right"): UNKNOWN}
-        with pytest.raises(UnsupportedOperationError, match="operator 1 of file:/q: Spark does no"):
-            plan_rescale(checkpoint(), 6, partitionings)
 
 
 class TestEdits:

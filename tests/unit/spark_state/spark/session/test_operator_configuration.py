@@ -98,7 +98,7 @@ def test_a_local_master_without_a_store_gets_one_and_says_so(
 @pytest.mark.parametrize(
     ("settings", "changes", "message"),
     [
-        ({}, {"is_connect": True}, r"store is not set, .* not those of its client"),
+        ({}, {"is_connect": True}, "store is not set, .* need a common store"),
         *(
             ({}, {"master": master}, r"spark\.cowstate\.store is not set, and the executors")
             for master in ("spark://host:7077", "yarn", "local-cluster[2,1,1024]")
@@ -123,30 +123,21 @@ def test_python_workers_without_a_limit_are_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    "key",
     [
-        (
-            "spark.cowstate.zzz",
-            "is '1', and there is no such setting: the keys are spark.",
-        ),
-        ("spark.cowstate.paralelism", "did you mean spark.cowstate.parallelism?"),
-        ("spark.cowstate.rocksdb.compresion", "did you mean spark.cowstate.rocksdb.compression?"),
-        ("spark.cowstat.store", "'1', and there is no .*did you mean spark.cowstate.store?"),
-        ("spark.cowstates.store", "did you mean spark.cowstate.store?"),
-        ("spark.cowsatte.store", "did you mean spark.cowstate.store?"),
-        ("spark.cowState.store", "did you mean spark.cowstate.store?"),
-        ("sparc.cowstate.paralelism", "did you mean spark.cowstate.parallelism?"),
-        ("spark.cowstate.storeTokens", "storeTokens is set, and there is no such setting"),
+        "spark.cowstate.zzz",
+        "spark.cowstate.rocksdb.compresion",
+        "spark.cowstat.store",
+        "spark.cowstates.store",
+        "spark.cowsatte.store",
+        "spark.cowState.store",
+        "sparc.cowstate.paralelism",
     ],
 )
-def test_a_key_that_nothing_reads_is_named_with_its_value_and_the_nearest_right_one(
-    key: str, told: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=told) as refused:
+def test_a_key_that_nothing_reads_is_named_with_the_keys_that_there_are(key: str) -> None:
+    told = f"{key} is set, and there is no such setting: the keys are spark.cowstate.store, "
+    with pytest.raises(ConfigurationError, match=told):
         check_keys({**STORE, key: "1"})
-    text = str(refused.value)
-    assert text.startswith(f"{key} is ")
-    assert "\n" not in text
     with pytest.raises(ConfigurationError, match=told):
         parse_configuration({**STORE, key: "1"}, facts())
 

@@ -37,7 +37,6 @@ PLANNED = PlannedChange(
     facts={"edits": ["offsets/2"]},
     start=("Start the query.",),
     found=("Time mode   None",),
-    advice=("Look at the sources.",),
 )
 RECORD = ChangeRecord(
     checkpoint="file:/q",
@@ -76,7 +75,6 @@ def test_a_plan_shows_what_holds_now_and_after_apply_then_the_steps_and_the_advi
         "With --apply, rescale would",
         "  - deal out the rows",
         "",
-        "Look at the sources.",
         "Nothing was changed. Stop the query, then run this command with --apply. It plans batch 3 "
         "first, without rows, and edits this entry of offsets/, too: Spark refuses the batch to a "
         "query that still runs. --force, for a query that is certainly stopped, leaves this out.",
