@@ -10,7 +10,6 @@ import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,11 +23,11 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.objects.client_errors import client_error_code, telling_client_errors
 from checkpoint_store.objects.object_info import ObjectInfo, below_store
+from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.secret_options import without_secrets
 from checkpoint_store.objects.store_url import client_options, refuse_password
 
 _log = logging.getLogger(__name__)
-_DELETING_THREADS = 16
 # pyarrow's message about a client's library that cannot be loaded.
 _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
@@ -164,13 +163,7 @@ class FsspecObjectStore:
                 yield f"{directory}/{base}", entry
 
     def delete(self, names: Sequence[str]) -> None:
-        if len(names) > 1:
-            with ThreadPoolExecutor(min(_DELETING_THREADS, len(names))) as pool:
-                for _ in pool.map(self._delete, names):
-                    pass
-        else:
-            for name in names:
-                self._delete(name)
+        in_parallel(self._delete, names)
 
     def _delete(self, name: str) -> None:
         with self._access(), suppress(FileNotFoundError):
