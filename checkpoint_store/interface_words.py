@@ -18,15 +18,14 @@ from dataclasses import dataclass, replace
 class Words:
     """The phrases of one interface. Each phrase asks the user to do one thing. `choose_state`: name
     a state of an operator; `choose_store`: name a store of a query on the provider; `no_store`:
-    name no such store; `choose_version`: name a version or epoch; `or_newest`: get the newest
-    version; `choose_epoch`: name the epoch of a savepoint; `set_for_spark`: give Spark a
+    name no such store; `choose_version`: name a version or epoch, or none for
+    the newest; `choose_epoch`: name the epoch of a savepoint; `set_for_spark`: give Spark a
     setting."""
 
     choose_state: str
     choose_store: str
     no_store: str
     choose_version: str
-    or_newest: str
     choose_epoch: str
     set_for_spark: str
 
@@ -36,8 +35,7 @@ PYTHON = Words(
     choose_store="Pass state=ProviderStore(operator_id, store_name, join_side)",
     no_store="A ProviderStore chooses in the checkpoint of a query: pass the name of a state, or "
     "leave state out",
-    choose_version="Ask for one of these",
-    or_newest="or for none to get the newest",
+    choose_version="Ask for one of these, or for none to get the newest",
     choose_epoch="pass an epoch",
     set_for_spark="Set in the session's configuration",
 )
@@ -50,8 +48,7 @@ OPTIONS = replace(
 )
 COMMAND = replace(
     PYTHON,
-    choose_version="Choose one of these with --epoch",
-    or_newest="or leave it out for the newest",
+    choose_version="Choose one of these with --epoch, or leave it out for the newest",
     choose_epoch="choose an epoch with --epoch",
     set_for_spark="Pass with --conf, as to spark-submit,",
 )

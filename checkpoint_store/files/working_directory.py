@@ -58,7 +58,8 @@ def telling_what_the_disk_refuses(url: str, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WorkingDirectoryError(url, name, _temporary_directory(), str(error)) from error
+        directory = tempfile.tempdir or "the temporary directory"
+        raise WorkingDirectoryError(url, name, directory, str(error)) from error
 
 
 @contextmanager
@@ -76,10 +77,3 @@ def remove_what_killed_processes_left() -> None:
         # Another process works in the folder or removes it, or another user owns the folder.
         with suppress(OSError):
             remove_if_free(lock.parent)
-
-
-def _temporary_directory() -> str:
-    try:
-        return tempfile.gettempdir()
-    except OSError:
-        return "a temporary directory"

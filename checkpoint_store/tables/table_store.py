@@ -46,7 +46,6 @@ from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
-from checkpoint_store.object_names import STORE
 from checkpoint_store.objects.named_object import (
     list_named,
     put_if_absent,
@@ -211,14 +210,11 @@ class TableStore:
         asked_options = dict(_shown_options(asked))
         for option, value in _shown_options(stored):
             if value != asked_options[option]:
-                is_empty = not self.versions()
-                raise TableMismatchError(self.url, option, value, asked_options[option], is_empty)
+                raise TableMismatchError(self.url, option, value, asked_options[option])
 
     def _check_free(self) -> None:
         objects = [info.name for info in self._store.list("")]
         names = [name.strip("/") for name in (*objects, *self._store.list_directories(""))]
-        if STORE in names:
-            raise NotATableError(self.url)
         strangers = [name for name in names if not layout.may_be_beside_a_table(name)]
         if strangers:
             raise NotATableError(self.url, tuple(sorted(strangers)))
