@@ -48,7 +48,6 @@ from checkpoint_store.provider.provider_errors import (
     StateChoiceError,
     StoreNotFoundError,
     UnreadableStateError,
-    VersionNotFoundError,
 )
 from checkpoint_store.provider.provider_store import ProviderStore
 
@@ -98,7 +97,6 @@ __all__ = [
     "UnreadableStateError",
     "UnsupportedFormatError",
     "VersionMissingError",
-    "VersionNotFoundError",
     "VersionNotRetainedError",
     "WrittenTwiceError",
     "open_store",

@@ -66,25 +66,6 @@ class StateChoiceError(CheckpointStoreError):
 
 
 @dataclass(eq=False)
-class VersionNotFoundError(CheckpointStoreError):
-    """A store of the provider has no files of a version, or no files at all."""
-
-    url: str
-    directory: str
-    version: int
-    present: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        there = f"it has {self.present[0]} to {self.present[-1]}" if self.present else "it has none"
-        return (
-            f"{self.directory} in {self.url} has no state of version {self.version} (batch "
-            f"{self.version - 1}); {there}. Ask for a version that is there, or check the operator "
-            "and the store's name. spark.sql.streaming.minBatchesToRetain says how many are "
-            "retained"
-        )
-
-
-@dataclass(eq=False)
 class UnreadableStateError(CheckpointStoreError):
     """The state can be decoded by Spark only. `name`: the file or directory of the state."""
 

@@ -49,7 +49,6 @@ from checkpoint_store.provider.provider_errors import (
     StateChoiceError,
     StoreNotFoundError,
     UnreadableStateError,
-    VersionNotFoundError,
 )
 from checkpoint_store.runs.run_errors import (
     ContradictingRunsError,
@@ -128,11 +127,6 @@ ERRORS: list[tuple[CheckpointStoreError, str]] = [
     (RunOverError(URL, Run(1, "f47a"), 2, 9), "run 1 (f47a) | run 2 | epoch 9 | stop"),
     (StoreMismatchError(URL, "operator", "a", "b"), "operator a | not b | new store"),
     (UnsupportedFormatError(URL, "store.json", 2, 1), "store.json | version 2 | upgrade"),
-    (
-        VersionNotFoundError(URL, "state/0/1", 7, (3, 4, 6)),
-        "state/0/1 | version 7 | batch 6 | 3 to 6 | minBatchesToRetain",
-    ),
-    (VersionNotFoundError(URL, "state/0/1", 7), "it has none | operator"),
     (NotACheckpointError(URL), "no committed batch | checkpointLocation"),
     (
         StoreNotFoundError(URL, 3, "lefft", ((0, ("left", "right")), (1, ("default",)))),
