@@ -38,8 +38,6 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.operators.operator_errors import (
     NoOperatorStoreError,
-    NoProgressError,
-    NoSavepointError,
     NotAnOperatorError,
 )
 from checkpoint_store.provider.provider_errors import (
@@ -70,8 +68,6 @@ __all__ = [
     "LostFilesError",
     "LostVersionError",
     "NoOperatorStoreError",
-    "NoProgressError",
-    "NoSavepointError",
     "NotACheckpointError",
     "NotAStoreError",
     "NotATableError",

@@ -39,8 +39,6 @@ from checkpoint_store.files.working_directory import WorkingDirectoryError
 from checkpoint_store.interface_words import COMMAND, OPTIONS, PYTHON, Words, in_words_of
 from checkpoint_store.operators.operator_errors import (
     NoOperatorStoreError,
-    NoProgressError,
-    NoSavepointError,
     NotAnOperatorError,
 )
 from checkpoint_store.provider.provider_errors import (
@@ -169,10 +167,7 @@ ERRORS: list[tuple[CheckpointStoreError, str]] = [
         TableMismatchError(URL, "keys", "a", "b"),
         f"table | keys a | not b | leave | no rows | delete {URL}/table.json",
     ),
-    (NotAnOperatorError(URL, "5f2e"), "or <store>/5f2e for | <store>/5f2e/<operator>"),
-    (NoProgressError(URL), "no progress | <store>/<query id>/<operator>"),
-    (NoProgressError(URL, "5f2e"), "or <store>/5f2e for | lastProgress"),
-    (NoSavepointError(URL, "5f2e"), "nor a savepoint | <store>/5f2e | in its checkpoint"),
+    (NotAnOperatorError(URL), "nor a savepoint | <store>/<query id>/<operator> | checkpoint"),
     (NoOperatorStoreError(URL, ("q/totals",)), "store.json | q/totals | <query id> for"),
     (NotATableError(URL, ("a.csv",)), "a.csv | directory of its own | new or empty"),
     (TableSchemaError(URL, "column 'x' is new", "drop it"), "column 'x' is new | drop it"),
