@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.objects.deletion import check_min_to_retain, delete_in_turn
+from checkpoint_store.objects.deletion import LEAST_TO_RETAIN, delete_in_turn
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators.epoch_pins import EpochPins
@@ -62,7 +62,7 @@ class CheckpointRetention:
 
     def retain(self, min_to_retain: int) -> int:
         """Delete expired objects; return the number of deleted objects."""
-        check_min_to_retain("minEpochsToRetain", min_to_retain)
+        assert min_to_retain >= LEAST_TO_RETAIN, "the settings allow no less"
         with self._lock:
             names = self._published.manifests()
             begun = self._starts.names()
