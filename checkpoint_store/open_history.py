@@ -78,7 +78,7 @@ def _of_checkpoint(
     store: ObjectStore, state: str | ProviderStore | None, open_place: OpenStore
 ) -> ProviderHistory:
     if isinstance(state, str):
-        raise StateChoiceError(store.url, state, is_checkpoint=True)
+        raise StateChoiceError(store.url, f"state {state!r}")
     return ProviderHistory.of(store, state or ProviderStore(), open_place)
 
 
@@ -87,7 +87,7 @@ def _name_of(store: ObjectStore, state: str | ProviderStore | None) -> str | Non
     an operator choose by name only."""
     if isinstance(state, ProviderStore):
         choice = f"store {state.name!r} of operator {state.operator_id}"
-        raise StateChoiceError(store.url, choice, is_checkpoint=False)
+        raise StateChoiceError(store.url, choice)
     return state
 
 

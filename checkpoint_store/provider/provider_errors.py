@@ -51,17 +51,12 @@ class StateChoiceError(CheckpointStoreError):
 
     url: str
     choice: str
-    is_checkpoint: bool
 
     def __str__(self) -> str:
-        if self.is_checkpoint:
-            return (
-                f"{self.url} is the checkpoint of a query, which has no state {self.choice!r}. "
-                f"{self.words.choose_store}"
-            )
         return (
-            f"{self.url} is a table or the store of a Python operator, which has no {self.choice}. "
-            f"{self.words.no_store}"
+            f"{self.url} has no {self.choice}. In the store of a Python operator: "
+            f"{self.words.choose_state}. In the checkpoint of a query on the provider: "
+            f"{self.words.choose_store}. A table has one state"
         )
 
 

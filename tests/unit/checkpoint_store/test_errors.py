@@ -131,10 +131,9 @@ ERRORS: list[tuple[CheckpointStoreError, str]] = [
         "'lefft' of operator 3 | operator 0: left, right; operator 1: default",
     ),
     (StoreNotFoundError(URL, 0, "default", ()), "no state | <spark.cowstate.store>"),
-    (StateChoiceError(URL, "count", is_checkpoint=True), "no state 'count' | operator_id"),
     (
-        StateChoiceError(URL, "store 'x' of operator 2", is_checkpoint=False),
-        "no store 'x' of operator 2 | leave state out",
+        StateChoiceError(URL, "store 'x' of operator 2"),
+        "no store 'x' of operator 2 | as state | operator_id",
     ),
     (
         ChangesNotKnownError(URL, "state/0/1", 7, 9),
