@@ -96,20 +96,14 @@ def _metadata(data: bytes) -> dict[str, str]:
     """The schema's metadata in the footer. Raises ValueError if the footer is damaged."""
     if not data:
         raise ValueError("it is empty, as after a power failure before it was on the disk")
-    if len(data) <= 2 * _TAIL_BYTES:
-        raise ValueError(f"it has {len(data)} bytes, too few for a state file")
-    if data[-len(_MAGIC) :] != _MAGIC:
-        raise ValueError("it does not end with ARROW1")
-    length = int.from_bytes(data[-_TAIL_BYTES : -len(_MAGIC)], "little", signed=True)
-    if not 0 < length < len(data) - _TAIL_BYTES:
-        raise ValueError("the length of its footer is wrong")
-    footer = data[-_TAIL_BYTES - length : -_TAIL_BYTES]
     try:
         pairs = pa.ipc.open_file(pa.BufferReader(data)).schema.metadata or {}
         metadata = {key.decode(): value.decode() for key, value in pairs.items()}
         digits = metadata[_FOOTER_CHECKSUM]
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise ValueError(_FOOTER_DIFFERS) from error
+    length = int.from_bytes(data[-_TAIL_BYTES : -len(_MAGIC)], "little")
+    footer = data[-_TAIL_BYTES - length : -_TAIL_BYTES]
     # pyarrow does not tell the place of the digits: try each place that has the same bytes.
     places = [found.start() for found in re.finditer(f"(?={re.escape(digits)})".encode(), footer)]
     if not any(_crc32(footer[:at] + b"0" * 8 + footer[at + 8 :]) == digits for at in places):
