@@ -26,9 +26,6 @@ class SubtaskGroup:
     def __len__(self) -> int:
         return self.last - self.first + 1
 
-    def __contains__(self, subtask: int) -> bool:
-        return self.first <= subtask <= self.last
-
 
 @dataclass(frozen=True, slots=True)
 class SubtaskGroups:

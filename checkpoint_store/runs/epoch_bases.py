@@ -34,7 +34,7 @@ from checkpoint_store.runs.run_errors import (
     OvertakenRunError,
     contradicting,
 )
-from checkpoint_store.runs.run_lineage import Lineage, is_overtaken, lineage_of
+from checkpoint_store.runs.run_lineage import Lineage, lineage_of
 from checkpoint_store.runs.run_starts import RunStarts, began_before
 
 
@@ -162,7 +162,7 @@ class EpochBases:
         older run goes on, or the query was taken back and the query's driver did not notice
         that."""
         is_stray = is_under_way and lineage.newest_run != run.number
-        if is_stray or (not is_under_way and is_overtaken(lineage, epoch)):
+        if is_stray or (not is_under_way and lineage.reached > epoch):
             raise OvertakenRunError(
                 self._store.url, run, epoch, lineage.newest_run, lineage.reached
             )
