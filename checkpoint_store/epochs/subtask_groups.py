@@ -52,8 +52,7 @@ class SubtaskGroups:
         return self.of(parallelism)[subtask // self._size]
 
     def digits_of(self, group: SubtaskGroup) -> str:
-        """The first digits of a subtask's number, which all subtasks of the group share. Only for a
-        division into several groups."""
+        """The first digits of a subtask's number, which all subtasks of the group share."""
         return f"{group.first:0{_DIGITS_OF_SUBTASK}d}"[: -self.digits]
 
     @property

@@ -42,16 +42,10 @@ class CheckpointRetention:
     """The retention of one store. Remembers the last epoch that uses each file, so a later call
     reads only new manifests."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        published: PublishedObjects,
-        readable: ReadableObjects,
-        starts: RunStarts,
-    ) -> None:
+    def __init__(self, store: ObjectStore, published: PublishedObjects, starts: RunStarts) -> None:
         self._store = store
         self._published = published
-        self._readable = readable
+        self._readable = ReadableObjects(published)
         self._starts = starts
         self._pins = EpochPins(store)
         self._registered: set[ManifestName] = set()

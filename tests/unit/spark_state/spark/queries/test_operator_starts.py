@@ -148,12 +148,12 @@ def test_a_script_that_ends_looks_for_the_first_commit_once_more(
     monkeypatch.setattr(operator_starts, "_SECONDS_BETWEEN_LOOKS", 1e6)
     inputs = OperatorInputs(PlannedOperator("totals", str(tmp_path), 0, 1.0), (0,), 1)
     operator_starts._watch_first_commit(Mock(master="local[2]"), [inputs], Query())  # type: ignore[arg-type]
-    assert len(first.checkpoints.lineage().rivals) == 2
+    assert len(first.checkpoints.bases.lineage().rivals) == 2
     monkeypatch.setattr(
         Query, "recentProgress", [{"batchId": 0, "durationMs": {"commitOffsets": 1}}]
     )
     at_exit[0]()
-    assert first.checkpoints.lineage().rivals == ()
+    assert first.checkpoints.bases.lineage().rivals == ()
 
 
 class Server:
