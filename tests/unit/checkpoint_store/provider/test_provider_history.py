@@ -233,7 +233,14 @@ def test_the_oldest_batch_counts_as_if_it_had_added_all_it_holds(store: ObjectSt
         opened.changes(0, 1)
 
 
-@pytest.mark.parametrize("entry", ["", "v1", "v1\n{", 'v1\n{"unknown":1}'])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("", "v1", "v1\n{", 'v1\n{"unknown":1}'),
+        'v2\n{"stateUniqueIds":{"0":[3]}}',
+        'v2\n{"stateUniqueIds":{"1":[["00"]]}}',
+    ],
+)
 def test_a_damaged_commit_is_an_error(store: ObjectStore, entry: str) -> None:
     store.delete(["commits/2"])
     store.put("commits/2", entry.encode())
@@ -293,11 +300,6 @@ def test_columns_that_are_lost_or_wrong_are_an_error(
 
 
 class TestChoices:
-    def test_a_missing_store_is_an_error_that_lists_those_there(self, store: ObjectStore) -> None:
-        for choice in (ProviderStore(1), ProviderStore(0, "left"), ProviderStore(join_side="left")):
-            with pytest.raises(StoreNotFoundError, match=r"operator 0: default\. Pass state="):
-                history_in(store, choice)
-
     def test_a_side_of_a_join_is_a_store(self, store: ObjectStore) -> None:
         write_metadata_of_join = "left-keyWithIndexToValue"
         store.delete(["metadata", "state/0/_metadata/metadata"])

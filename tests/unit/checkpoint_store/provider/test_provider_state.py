@@ -358,21 +358,6 @@ def test_the_commit_log_says_which_attempt_counts(store: ObjectStore) -> None:
     assert state(store, 1) == {9: "late"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'v2\n{"stateUniqueIds":{"0":[3]}}',
-        'v2\n{"stateUniqueIds":{"1":[["00"]]}}',
-        'v2\n{"stateUniqueIdr":{"0":[["00"]]}}',
-    ],
-)
-def test_a_damaged_commit_is_an_error_that_names_it(store: ObjectStore, text: str) -> None:
-    fill(store)
-    store.put("commits/0", text.encode())
-    with pytest.raises(CorruptObjectError, match="commits/0"):
-        read_state(store, 0)
-
-
 class TestPartitionsThatAreGone:
     """A store that lists only files does not show the directory of a partition without files."""
 
@@ -404,12 +389,6 @@ class TestPartitionsThatAreGone:
         for read in (read_state, read_changes):
             with pytest.raises(ObjectMissingError, match=rf"state/0/{gone}/{4:019}-"):
                 read(store, 3)
-
-    def test_the_only_one_that_is_left_does_not_stand_for_all(self, store: ObjectStore) -> None:
-        self.filled(store, 1)
-        self.describe(store, 3)
-        with pytest.raises(ObjectMissingError, match=rf"state/0/1/{4:019}-"):
-            read_state(store, 3)
 
     @pytest.mark.parametrize(
         ("name", "key_schema"), [("globalLimit", None), ("stateStoreSave", EMPTY_SCHEMA)]
