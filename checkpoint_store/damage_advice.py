@@ -56,11 +56,11 @@ _ADVICE = {
     COMPACTIONS: "it is not needed, delete it",
     DATA: f"{_FROM_BACKUP}, or read a version that does not need it",
     STATE: _BATCH_BACK,
+    STATE_PLACE: f"{_FROM_BACKUP} of the checkpoint. It says which object store has the state",
     COMMITS: _BATCH_BACK,
     OFFSETS: _BATCH_BACK,
     QUERY: f"{_FROM_BACKUP}. It holds the id of the query",
 }
-_OF_STATE_PLACE = f"{_FROM_BACKUP} of the checkpoint. It says which object store has the state"
 _OF_COMPACTION = (
     f"{_FROM_BACKUP}, or read a version that does not need it. If only an object in compactions/ "
     "names it, delete that object: the files that it stands for are read instead"
@@ -75,9 +75,8 @@ def advice_on(name: str, epoch: int | None) -> str:
     if is_barrier(name):
         again = "start the query, which runs the epoch again"
         return f"{_epoch_back(epoch)}. {_CUT_BY_A_KILL} {again}"
-    if name == STATE_PLACE:
-        return _OF_STATE_PLACE
-    return _ADVICE.get(name.partition("/")[0]) or _epoch_back(epoch)
+    of_kind = _ADVICE.get(name) or _ADVICE.get(name.partition("/")[0])
+    return of_kind or _epoch_back(epoch)
 
 
 def _epoch_back(epoch: int | None) -> str:

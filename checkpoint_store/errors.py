@@ -117,7 +117,7 @@ class StoreUnavailableError(CheckpointStoreError):
     def __str__(self) -> str:
         return (
             f"{self.url} is unavailable: {self.operation} failed for {self.seconds:.0f} s, last "
-            f"with {_without_stop(self.problem)}. Nothing that was published is lost; restart the "
+            f"with {self.problem.rstrip('. ')}. Nothing that was published is lost; restart the "
             "query when the store is back. storeRetrySeconds says how long an outage may last"
         )
 
@@ -131,7 +131,7 @@ class StoreAccessError(CheckpointStoreError):
 
     def __str__(self) -> str:
         return (
-            f"cannot use the store {self.url}: {_without_stop(self.problem)}. Make it usable for "
+            f"cannot use the store {self.url}: {self.problem.rstrip('. ')}. Make it usable for "
             "the user that runs Spark, or name another store"
         )
 
@@ -457,11 +457,6 @@ def _of_epoch(name: str, epoch: int | None) -> str:
     if epoch is None or is_of_table(name):
         return ""
     return f" of batch {epoch}" if is_of_checkpoint(name) else f" of epoch {epoch}"
-
-
-def _without_stop(problem: str) -> str:
-    """Return the message of a client or a server without its last full stop."""
-    return problem.rstrip(". ")
 
 
 def _few(subtasks: tuple[int, ...]) -> str:

@@ -48,7 +48,8 @@ def working_directory(url: str, name: str) -> Iterator[Path]:
     with ExitStack() as at_end:
         with telling_what_the_disk_refuses(url, name):
             remove_what_killed_processes_left()
-            folder = at_end.enter_context(_locked_folder())
+            folder = at_end.enter_context(held(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX))))
+        at_end.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
 
 
@@ -60,15 +61,6 @@ def telling_what_the_disk_refuses(url: str, name: str) -> Iterator[None]:
     except OSError as error:
         directory = tempfile.tempdir or "the temporary directory"
         raise WorkingDirectoryError(url, name, directory, str(error)) from error
-
-
-@contextmanager
-def _locked_folder() -> Iterator[Path]:
-    with held(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX))) as folder:
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_what_killed_processes_left() -> None:

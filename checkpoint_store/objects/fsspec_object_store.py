@@ -58,14 +58,10 @@ def open_fsspec_store(url: str, storage_options: Mapping[str, Any]) -> FsspecObj
 
 
 def _what_to_install(protocol: str, error: ImportError) -> str:
-    """Name the missing package, and the command that installs the package for this interpreter. For
-    S3 the package is always s3fs, which installs fsspec, too. For other clients fsspec's error
-    names the package."""
+    """Say how to install the missing package for this interpreter. For S3 the package is always
+    s3fs, which installs fsspec, too. For other clients the error names the package."""
     if protocol in ("s3", "s3a"):
         return f"{error}: {sys.executable} -m pip install s3fs"
-    if error.name == "fsspec":
-        client = f"and the package that fsspec needs for {protocol}://"
-        return f"{error}: {sys.executable} -m pip install fsspec, {client}"
     return f"{error}: install the package it names for {sys.executable}"
 
 

@@ -62,21 +62,17 @@ class StoreOutages:
                 _log.warning("%s answers again, after %.0f s", url, now - outage.since)
 
 
+_OUTAGES = StoreOutages()
+
+
 class StoreCall:
     """One call to a store, tried until `retry_seconds` after the first failure. A context
     manager."""
 
-    def __init__(
-        self,
-        url: str,
-        retry_seconds: float,
-        clock: Callable[[], float],
-        outages: StoreOutages,
-    ) -> None:
+    def __init__(self, url: str, retry_seconds: float, clock: Callable[[], float]) -> None:
         self._url = url
         self._retry_seconds = retry_seconds
         self._clock = clock
-        self._outages = outages
         self._failed_at: float | None = None
         self._has_failed_again = False
 
@@ -86,7 +82,7 @@ class StoreCall:
             self._failed_at = self._clock()
         elif not self._has_failed_again:
             self._has_failed_again = True
-            self._outages.fails(self._url, self._failed_at, self._retry_seconds, problem)
+            _OUTAGES.fails(self._url, self._failed_at, self._retry_seconds, problem)
 
     def seconds_failing(self) -> float:
         """Return the seconds since the call's first attempt failed."""
@@ -110,4 +106,4 @@ class StoreCall:
         is_interrupted = error is not None and not isinstance(error, Exception)
         is_answered = not (is_given_up or is_interrupted)
         failed = self._has_failed_again
-        self._outages.ends(self._url, self._clock(), failed=failed, is_answered=is_answered)
+        _OUTAGES.ends(self._url, self._clock(), failed=failed, is_answered=is_answered)

@@ -54,7 +54,6 @@ from checkpoint_store.provider.provider_state import PartitionReader, StoreParti
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.provider.spark_checkpoint import (
-    StorePartitions,
     committed_ids,
     listed_commits,
     partitions_of,
@@ -230,8 +229,9 @@ class ProviderHistory:
             uniques = committed_ids(self.checkpoint, batch, self.store.operator_id)
         except ObjectMissingError:
             raise self.absent(batch, self._refreshed(anew=True).versions) from None
-        partition = self._partition(number)
-        if number >= self._listed.dealt.after(batch):
+        dealt = self._listed.dealt
+        partition = PartitionReader(self.files, self._where(number), dealt.query)
+        if number >= dealt.after(batch):
             # The commit log has ids of the partitions after a rescale, not of the former
             # partitions.
             uniques = None
@@ -248,12 +248,10 @@ class ProviderHistory:
             first = PartitionReader(self.files, self._where(0), query)
             stored = listed.dealt.stored
             if anew or first.files.has_rescaled or listed.dealt.was_rescaled:
-                stored = self._stored()
+                operator, name = self.store.operator_id, self.store.name
+                stored = partitions_of(self.checkpoint, self.files, operator, name)
             listed = self._listed = _Listed(DealtPartitions(stored, query, first), commits)
         return listed
-
-    def _stored(self) -> StorePartitions:
-        return partitions_of(self.checkpoint, self.files, self.store.operator_id, self.store.name)
 
     @cached_property
     def _columns(self) -> ProviderColumns:
@@ -266,9 +264,6 @@ class ProviderHistory:
             raise UnreadableStateError(self.url, name, str(error)) from error
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptObjectError(self.url, name, f"no schemas: {error!r}") from error
-
-    def _partition(self, number: int) -> PartitionReader:
-        return PartitionReader(self.files, self._where(number), self._listed.dealt.query)
 
     def _where(self, number: int) -> StorePartition:
         return StorePartition(self.store.operator_id, number, self.store.name)
