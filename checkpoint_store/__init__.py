@@ -38,8 +38,6 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.operators.operator_errors import (
     NoOperatorStoreError,
-    NoProgressError,
-    NoSavepointError,
     NotAnOperatorError,
 )
 from checkpoint_store.provider.provider_errors import (
@@ -48,7 +46,6 @@ from checkpoint_store.provider.provider_errors import (
     StateChoiceError,
     StoreNotFoundError,
     UnreadableStateError,
-    VersionNotFoundError,
 )
 from checkpoint_store.provider.provider_store import ProviderStore
 
@@ -71,8 +68,6 @@ __all__ = [
     "LostFilesError",
     "LostVersionError",
     "NoOperatorStoreError",
-    "NoProgressError",
-    "NoSavepointError",
     "NotACheckpointError",
     "NotAStoreError",
     "NotATableError",
@@ -98,7 +93,6 @@ __all__ = [
     "UnreadableStateError",
     "UnsupportedFormatError",
     "VersionMissingError",
-    "VersionNotFoundError",
     "VersionNotRetainedError",
     "WrittenTwiceError",
     "open_store",

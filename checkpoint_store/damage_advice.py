@@ -36,11 +36,11 @@ _CUT_BY_A_KILL = (
     "whole, it was never committed: delete it, and"
 )
 
-_DAMAGED = {
+_ADVICE = {
     STORE: (
-        f"{_FROM_BACKUP}. {_OF_SAVEPOINT}. If it is of a query, delete it and start the query, "
-        "which writes it again as it was if its operator's name, key and maxParallelism are the "
-        "same as before. No state is lost"
+        f"{_FROM_BACKUP}. {_OF_SAVEPOINT}. If it is of a query, delete it if it is there, and "
+        "start the query, which writes it again as it was if its operator's name, key and "
+        "maxParallelism are the same as before. No state is lost"
     ),
     TABLE: (
         f"{_FROM_BACKUP}. It holds the table's key and options, so nothing of the table can be "
@@ -48,7 +48,7 @@ _DAMAGED = {
         "creates it anew"
     ),
     VERSIONS: (
-        f"{_FROM_BACKUP}. The other versions can be read by their number or time. {_CUT_BY_A_KILL} "
+        f"{_FROM_BACKUP}. The other versions can be read by their number. {_CUT_BY_A_KILL} "
         "write the rows again; a query does so by itself. Otherwise, if it is the newest version, "
         "delete it, and run the job again that wrote it, or let the batch of its query run again: "
         f"{HOW_TO_GO_BACK}"
@@ -56,49 +56,27 @@ _DAMAGED = {
     COMPACTIONS: "it is not needed, delete it",
     DATA: f"{_FROM_BACKUP}, or read a version that does not need it",
     STATE: _BATCH_BACK,
+    STATE_PLACE: f"{_FROM_BACKUP} of the checkpoint. It says which object store has the state",
     COMMITS: _BATCH_BACK,
     OFFSETS: _BATCH_BACK,
     QUERY: f"{_FROM_BACKUP}. It holds the id of the query",
 }
-_MISSING = {
-    STORE: (
-        f"{_FROM_BACKUP}. {_OF_SAVEPOINT}. If it is of a query, start the query, which writes it "
-        "again as it was if its operator's name, key and maxParallelism are the same as before. No "
-        "state is lost"
-    ),
-    TABLE: (
-        f"{_FROM_BACKUP}. It holds the table's key and options, so nothing of the table can be "
-        "read or written without it"
-    ),
-    VERSIONS: f"{_FROM_BACKUP}. The other versions can be read by their number",
-    **{name: _DAMAGED[name] for name in (DATA, STATE, COMMITS, OFFSETS, QUERY)},
-}
-_OF_STATE_PLACE = f"{_FROM_BACKUP} of the checkpoint. It says which object store has the state"
 _OF_COMPACTION = (
     f"{_FROM_BACKUP}, or read a version that does not need it. If only an object in compactions/ "
     "names it, delete that object: the files that it stands for are read instead"
 )
 
 
-def advice_on_damaged(name: str, epoch: int | None = None) -> str:
-    """Return advice for an object whose bytes differ from the written bytes. `epoch`: the epoch of
-    an operator's object, None if unknown."""
+def advice_on(name: str, epoch: int | None) -> str:
+    """Return advice for an object that is missing, or whose bytes differ from the written bytes.
+    `epoch`: the epoch of an operator's object, None if unknown."""
     if is_compacted(name):
         return _OF_COMPACTION
     if is_barrier(name):
         again = "start the query, which runs the epoch again"
         return f"{_epoch_back(epoch)}. {_CUT_BY_A_KILL} {again}"
-    if name == STATE_PLACE:
-        return _OF_STATE_PLACE
-    return _DAMAGED.get(name.partition("/")[0]) or _epoch_back(epoch)
-
-
-def advice_on_missing(name: str, epoch: int | None = None) -> str:
-    """Return advice for a missing object. `epoch`: the epoch of an operator's object, None if
-    unknown."""
-    if is_compacted(name):
-        return _OF_COMPACTION
-    return _MISSING.get(name.partition("/")[0]) or _epoch_back(epoch)
+    of_kind = _ADVICE.get(name) or _ADVICE.get(name.partition("/")[0])
+    return of_kind or _epoch_back(epoch)
 
 
 def _epoch_back(epoch: int | None) -> str:

@@ -38,11 +38,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from checkpoint_store.amounts import moment_text
-from checkpoint_store.damage_advice import (
-    HOW_TO_GO_BACK,
-    advice_on_damaged,
-    advice_on_missing,
-)
+from checkpoint_store.damage_advice import HOW_TO_GO_BACK, advice_on
 from checkpoint_store.interface_words import words
 from checkpoint_store.object_names import is_of_checkpoint, is_of_table
 from checkpoint_store.schema_text import schema_texts
@@ -81,7 +77,7 @@ class ObjectMissingError(CheckpointStoreError):
 
     def __str__(self) -> str:
         subject = f"{self.name}{_of_epoch(self.name, self.epoch)}"
-        return f"{subject} is missing from {self.url}: {advice_on_missing(self.name, self.epoch)}"
+        return f"{subject} is missing from {self.url}: {advice_on(self.name, self.epoch)}"
 
 
 @dataclass(eq=False)
@@ -95,7 +91,7 @@ class CorruptObjectError(CheckpointStoreError):
 
     def __str__(self) -> str:
         where = f"{self.name}{_of_epoch(self.name, self.epoch)} in {self.url}"
-        return f"{where} is damaged ({self.problem}): {advice_on_damaged(self.name, self.epoch)}"
+        return f"{where} is damaged ({self.problem}): {advice_on(self.name, self.epoch)}"
 
 
 @dataclass(eq=False)
@@ -121,7 +117,7 @@ class StoreUnavailableError(CheckpointStoreError):
     def __str__(self) -> str:
         return (
             f"{self.url} is unavailable: {self.operation} failed for {self.seconds:.0f} s, last "
-            f"with {_without_stop(self.problem)}. Nothing that was published is lost; restart the "
+            f"with {self.problem.rstrip('. ')}. Nothing that was published is lost; restart the "
             "query when the store is back. storeRetrySeconds says how long an outage may last"
         )
 
@@ -135,7 +131,7 @@ class StoreAccessError(CheckpointStoreError):
 
     def __str__(self) -> str:
         return (
-            f"cannot use the store {self.url}: {_without_stop(self.problem)}. Make it usable for "
+            f"cannot use the store {self.url}: {self.problem.rstrip('. ')}. Make it usable for "
             "the user that runs Spark, or name another store"
         )
 
@@ -329,45 +325,32 @@ class StoreMismatchError(CheckpointStoreError):
         )
 
 
-@dataclass(eq=False)
 class TableMismatchError(StoreMismatchError):
-    """A table was created with another value of an option that is fixed at creation. `is_empty`:
-    nothing was written into the table yet."""
-
-    is_empty: bool = False
+    """A table was created with another value of an option that is fixed at creation."""
 
     def __str__(self) -> str:
-        if self.is_empty:
-            return (
-                f"the table {self.url} was created with {self.field} {self.stored}, not "
-                f"{self.expected}, by a write that failed, and has no rows: leave the option out, "
-                f"or delete {self.url}/table.json to create it anew"
-            )
         return (
             f"the table {self.url} was created with {self.field} {self.stored}, not "
-            f"{self.expected}: leave the option out, or write into another table"
+            f"{self.expected}: leave the option out, or write into another table. If the write "
+            f"that created it failed, and it has no rows, delete {self.url}/table.json to create "
+            "it anew"
         )
 
 
 @dataclass(eq=False)
 class NotATableError(CheckpointStoreError):
     """The place for a new table is taken by the store of an operator, or by foreign files and
-    directories, which `strangers` names."""
+    directories. `strangers`: the files and directories there."""
 
     url: str
-    strangers: tuple[str, ...] = ()
+    strangers: tuple[str, ...]
 
     def __str__(self) -> str:
-        if not self.strangers:
-            return (
-                f"{self.url} is the store of an operator, and a table cannot be written into it: "
-                "write the table to a directory of its own"
-            )
         unnamed = len(self.strangers) - 5
         named = ", ".join(self.strangers[:5]) + (f" and {unnamed} more" if unnamed > 0 else "")
         return (
             f"{self.url} is no table and not empty: it has {named}. A table needs a directory of "
-            f"its own: write it to {self.url.rstrip('/')}/table, say, or move away what is there"
+            "its own: write it to a new or empty one"
         )
 
 
@@ -404,17 +387,12 @@ class VersionNotRetainedError(CheckpointStoreError):
         if self.oldest is None or self.newest is None:
             return f"{self.url} holds no version yet: let the query that writes it run first"
         held = f"it holds versions {self.oldest} to {self.newest}"
-        if self.version is None or self.oldest < self.version < self.newest:
+        if self.version is None or self.version < 0 or self.oldest < self.version < self.newest:
             return f"version {self.version} of {self.url} is not there; {held}. Ask for another one"
-        if self.version < 0:
-            return (
-                f"{self.version} is no version of {self.url}: versions begin at 0; {held}. "
-                f"{self.words.choose_version}"
-            )
         if self.version > self.newest:
             return (
                 f"version {self.version} of {self.url} is not written yet; {held}. "
-                f"{self.words.choose_version}, {self.words.or_newest}"
+                f"{self.words.choose_version}"
             )
         return (
             f"version {self.version} of {self.url} was deleted by retention; {held}. "
@@ -454,14 +432,10 @@ class TimestampOutOfRangeError(CheckpointStoreError):
 
     def __str__(self) -> str:
         asked, oldest, newest = map(_utc, (self.timestamp_ms, self.oldest_ms, self.newest_ms))
-        if self.timestamp_ms > self.newest_ms:
-            return (
-                f"the newest version of {self.url} at {asked} is not known yet: the last one is of "
-                f"{newest}. Ask for a time up to that, or give no time to get the newest version"
-            )
         return (
-            f"{self.url} has no version of {asked}: its oldest is of {oldest}, its newest of "
-            f"{newest}. Ask for a time between them. {_HOW_TO_KEEP_MORE}"
+            f"{self.url} has no known version of {asked}: its oldest is of {oldest}, its newest of "
+            f"{newest}. Ask for a time between them, or give no time to get the newest. "
+            f"{_HOW_TO_KEEP_MORE}"
         )
 
 
@@ -483,11 +457,6 @@ def _of_epoch(name: str, epoch: int | None) -> str:
     if epoch is None or is_of_table(name):
         return ""
     return f" of batch {epoch}" if is_of_checkpoint(name) else f" of epoch {epoch}"
-
-
-def _without_stop(problem: str) -> str:
-    """Return the message of a client or a server without its last full stop."""
-    return problem.rstrip(". ")
 
 
 def _few(subtasks: tuple[int, ...]) -> str:

@@ -17,16 +17,13 @@ from dataclasses import dataclass, replace
 @dataclass(frozen=True, slots=True)
 class Words:
     """The phrases of one interface. Each phrase asks the user to do one thing. `choose_state`: name
-    a state of an operator; `choose_store`: name a store of a query on the provider; `no_store`:
-    name no such store; `choose_version`: name a version or epoch; `or_newest`: get the newest
-    version; `choose_epoch`: name the epoch of a savepoint; `set_for_spark`: give Spark a
-    setting."""
+    a state of an operator; `choose_store`: name a store of a query on the provider;
+    `choose_version`: name a version or epoch, or none for the newest; `choose_epoch`: name the
+    epoch of a savepoint; `set_for_spark`: give Spark a setting."""
 
     choose_state: str
     choose_store: str
-    no_store: str
     choose_version: str
-    or_newest: str
     choose_epoch: str
     set_for_spark: str
 
@@ -34,10 +31,7 @@ class Words:
 PYTHON = Words(
     choose_state="Pass the name of one as state",
     choose_store="Pass state=ProviderStore(operator_id, store_name, join_side)",
-    no_store="A ProviderStore chooses in the checkpoint of a query: pass the name of a state, or "
-    "leave state out",
-    choose_version="Ask for one of these",
-    or_newest="or for none to get the newest",
+    choose_version="Ask for one of these, or for none to get the newest",
     choose_epoch="pass an epoch",
     set_for_spark="Set in the session's configuration",
 )
@@ -45,13 +39,10 @@ OPTIONS = replace(
     PYTHON,
     choose_state="Name one with stateVarName",
     choose_store="Leave stateVarName out, and choose with operatorId, storeName or joinSide",
-    no_store="operatorId, storeName and joinSide choose in the checkpoint of a query: leave them "
-    "out",
 )
 COMMAND = replace(
     PYTHON,
-    choose_version="Choose one of these with --epoch",
-    or_newest="or leave it out for the newest",
+    choose_version="Choose one of these with --epoch, or leave it out for the newest",
     choose_epoch="choose an epoch with --epoch",
     set_for_spark="Pass with --conf, as to spark-submit,",
 )

@@ -65,21 +65,16 @@ def history_in(
     except ObjectMissingError:
         if table.versions():
             raise ObjectMissingError(store.url, object_names.TABLE) from None
-        if _has_epochs(store):
+        published = PublishedObjects(store)
+        if published.manifests() or published.epoch_directories():
             raise
         if listed_commits(store):
-            return _of_checkpoint(store, state, open_place or PlaceOpener())
+            if isinstance(state, str):
+                raise StateChoiceError(store.url, f"state {state!r}") from None
+            return ProviderHistory.of(store, state or ProviderStore(), open_place or PlaceOpener())
         raise NotAStoreError(store.url, _stores_below(store)) from None
     operator = decode_metadata(data, Source(store.url, object_names.STORE))
     return OperatorHistory(store, operator, _name_of(store, state))
-
-
-def _of_checkpoint(
-    store: ObjectStore, state: str | ProviderStore | None, open_place: OpenStore
-) -> ProviderHistory:
-    if isinstance(state, str):
-        raise StateChoiceError(store.url, state, is_checkpoint=True)
-    return ProviderHistory.of(store, state or ProviderStore(), open_place)
 
 
 def _name_of(store: ObjectStore, state: str | ProviderStore | None) -> str | None:
@@ -87,13 +82,8 @@ def _name_of(store: ObjectStore, state: str | ProviderStore | None) -> str | Non
     an operator choose by name only."""
     if isinstance(state, ProviderStore):
         choice = f"store {state.name!r} of operator {state.operator_id}"
-        raise StateChoiceError(store.url, choice, is_checkpoint=False)
+        raise StateChoiceError(store.url, choice)
     return state
-
-
-def _has_epochs(store: ObjectStore) -> bool:
-    published = PublishedObjects(store)
-    return bool(published.manifests() or published.epoch_directories())
 
 
 def _stores_below(store: ObjectStore) -> tuple[str, ...]:

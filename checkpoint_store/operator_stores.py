@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from checkpoint_store.errors import CheckpointStoreError, NotAStoreError
-from checkpoint_store.objects.object_store import open_object_store
-from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.errors import NotAStoreError
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.operator_errors import (
     NoOperatorStoreError,
@@ -16,39 +14,26 @@ from checkpoint_store.operators.operator_errors import (
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_order import operator_order
 from checkpoint_store.provider.provider_errors import StoreNotFoundError
-from checkpoint_store.provider.provider_history import ProviderHistory
-from checkpoint_store.provider.spark_checkpoint import query_id_of
 
 
 def operators_at(
-    url: str,
-    storage_options: Mapping[str, Any] | None,
-    retry_seconds: float,
-    other: type[NotAnOperatorError] = NotAnOperatorError,
+    url: str, storage_options: Mapping[str, Any] | None, retry_seconds: float
 ) -> list[OperatorHistory]:
     """Open the operator whose store is at `url`, or all operators of the query whose directory is
     at `url`. Operators are ordered by name; numbers in names count as numbers.
 
-    Raises NotAStoreError if there is no store, and an error of the class `other` if `url` is a
-    table or a query's checkpoint; CorruptObjectError; the errors of the object store.
+    Raises NotAStoreError if there is no store, and NotAnOperatorError if `url` is a table or a
+    query's checkpoint; CorruptObjectError; the errors of the object store.
     """
 
     def opened(of_url: str) -> OperatorHistory:
         try:
             history = open_history(of_url, storage_options, None, retry_seconds)
         except StoreNotFoundError as error:
-            raise other(error.url, query_id()) from error
-        if isinstance(history, OperatorHistory):
-            return history
-        is_checkpoint = isinstance(history, ProviderHistory)
-        raise other(history.url, query_id() if is_checkpoint else None)
-
-    def query_id() -> str | None:
-        store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
-        try:
-            return query_id_of(store)
-        except CheckpointStoreError:  # the id is for advice only
-            return None
+            raise NotAnOperatorError(error.url) from error
+        if not isinstance(history, OperatorHistory):
+            raise NotAnOperatorError(history.url)
+        return history
 
     try:
         return [opened(url)]

@@ -9,7 +9,6 @@ from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operator_stores import operators_at
-from checkpoint_store.operators.operator_errors import NoProgressError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import (
     OperatorProgress,
@@ -33,13 +32,14 @@ def read_progress(
     only retained epochs are read. `subtasks`: add the progress of each subtask. `storage_options`
     are fsspec's options. A failed call to the store is tried again for `retry_seconds`.
 
-    Raises NotAStoreError if there is no store, and NoProgressError if `url` is a table or a query's
-    checkpoint; VersionNotRetainedError if no operator has a complete epoch; CorruptObjectError,
-    StoreUnavailableError, StoreAccessError; ValueError if `epochs` is less than 1.
+    Raises NotAStoreError if there is no store, and NotAnOperatorError if `url` is a table or a
+    query's checkpoint; VersionNotRetainedError if no operator has a complete epoch;
+    CorruptObjectError, StoreUnavailableError, StoreAccessError; ValueError if `epochs` is less
+    than 1.
     """
     if epochs < 1:
         raise ValueError(f"epochs is {epochs}; ask for 1 or more")
-    histories = operators_at(url, storage_options, retry_seconds, NoProgressError)
+    histories = operators_at(url, storage_options, retry_seconds)
     progress = [
         told for history in histories for told in _newest(history, epochs, subtasks=subtasks)
     ]

@@ -70,13 +70,10 @@ def decode_barrier(data: bytes, source: Source) -> Barrier:
     return decode_document("barrier", data, source, _decode_barrier)
 
 
-def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
-    """Encode a manifest that holds the completed checkpoint with all barriers."""
-    return encode_document("manifest", checkpoint)
-
-
-def encode_grouped_manifest(checkpoint: GroupedCheckpoint) -> bytes:
-    """Encode a manifest that names the groups of barriers."""
+def encode_manifest(checkpoint: CompletedCheckpoint | GroupedCheckpoint) -> bytes:
+    """Encode a manifest that holds all barriers, or names the groups of barriers."""
+    if isinstance(checkpoint, CompletedCheckpoint):
+        return encode_document("manifest", checkpoint)
     groups = [[group.first, group.last, name] for group, name in checkpoint.groups]
     return encode_document("manifest", body_of(checkpoint) | {"groups": groups})
 

@@ -26,11 +26,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from checkpoint_store.epochs.barrier_alignment import align, counted_base
-from checkpoint_store.epochs.checkpoint_codec import (
-    encode_group,
-    encode_grouped_manifest,
-    encode_manifest,
-)
+from checkpoint_store.epochs.checkpoint_codec import encode_group, encode_manifest
 from checkpoint_store.epochs.checkpoint_share import AskedKeyGroups, CheckpointShare
 from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary, joined, summary_of
 from checkpoint_store.epochs.completed_checkpoint import (
@@ -129,7 +125,8 @@ class CheckpointCompletion:
             if name is not None:
                 of_group = self._published.read_group(name)
             else:
-                missing = self._barrier_names_of(directory, parallelism, group)
+                digits = self._groups.digits_of(group)
+                missing = self.barrier_names(directory, parallelism, digits)
                 of_group = self._aligned(missing, directory, run, parallelism)
             if len(of_group) < len(group):
                 return None
@@ -142,7 +139,8 @@ class CheckpointCompletion:
         return CheckpointShare(directory.epoch, run, parallelism, tuple(barriers), summary)
 
     def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
-        """The subtasks that have published no barrier of `epoch` in this run."""
+        """The subtasks that have published no barrier of `epoch` in this run. Costs two
+        listings."""
         if self._published.manifests(epoch, run.number):
             return ()
         names = self.barrier_names(EpochDirectory(epoch, run.number), parallelism)
@@ -181,7 +179,7 @@ class CheckpointCompletion:
     ) -> bool:
         """Write a group if all of its barriers exist. Return True if all of them exist. A group
         that is the whole epoch is written as the manifest."""
-        names = self._barrier_names_of(directory, parallelism, group)
+        names = self.barrier_names(directory, parallelism, self._groups.digits_of(group))
         if len({name.subtask for name in names}) < len(group):
             return False  # the names tell; no barrier is read
         is_contested = len(names) > len(group)
@@ -202,12 +200,6 @@ class CheckpointCompletion:
         else:
             self._write_group(directory, group, barriers, is_contested=is_contested)
         return True
-
-    def _barrier_names_of(
-        self, directory: EpochDirectory, parallelism: int, group: SubtaskGroup
-    ) -> list[BarrierName]:
-        digits = self._groups.digits_of(group) if self._groups.are_many(parallelism) else ""
-        return self.barrier_names(directory, parallelism, digits)
 
     def _aligned(
         self, names: Sequence[BarrierName], directory: EpochDirectory, run: Run, parallelism: int
@@ -244,12 +236,11 @@ class CheckpointCompletion:
     def _write_whole(self, checkpoint: CompletedCheckpoint, *, is_contested: bool) -> None:
         attempts = sum(barrier.attempt for barrier in checkpoint.barriers)
         summary = summary_of(checkpoint.barriers, is_contested=is_contested)
-        self._put_manifest(checkpoint, encode_manifest(checkpoint), attempts, summary)
+        self._put_manifest(checkpoint, attempts, summary)
 
     def _put_manifest(
         self,
         checkpoint: CompletedCheckpoint | GroupedCheckpoint,
-        data: bytes,
         attempts: int,
         summary: CheckpointSummary | None,
     ) -> None:
@@ -260,7 +251,7 @@ class CheckpointCompletion:
             unique=unique_of_uuid(),
             summary_text="" if summary is None else summary.to_text(),
         )
-        self._store.put(str(name), data)
+        self._store.put(str(name), encode_manifest(checkpoint))
         self._published.remember_manifest(name, checkpoint)
 
     def _write_group(
@@ -271,7 +262,6 @@ class CheckpointCompletion:
         *,
         is_contested: bool,
     ) -> GroupName:
-        data = encode_group(barriers)
         summary = summary_of(barriers, is_contested=is_contested)
         name = GroupName(
             directory=directory,
@@ -282,7 +272,7 @@ class CheckpointCompletion:
             unique=unique_of_uuid(),
             summary_text=summary.to_text(),
         )
-        self._store.put(str(name), data)
+        self._store.put(str(name), encode_group(barriers))
         return name
 
     def _write_grouped(
@@ -299,7 +289,7 @@ class CheckpointCompletion:
             tuple((name.group, str(name)) for name in groups),
         )
         attempts = sum(group.attempts for group in groups)
-        self._put_manifest(checkpoint, encode_grouped_manifest(checkpoint), attempts, summary)
+        self._put_manifest(checkpoint, attempts, summary)
 
 
 def _attempts(names: Iterable[BarrierName]) -> int:

@@ -9,7 +9,6 @@ for exactly the key groups of the barrier that names the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from checkpoint_store.epochs.epoch_report import EpochReport
@@ -135,14 +134,13 @@ class CompletedBarriers:
     def handles_for(self, key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
         """The handles to apply, in order, for the state of `key_groups`. The handles are narrowed
         to these key groups, without duplicates."""
-        return tuple(dict.fromkeys(self._narrowed(key_groups)))
-
-    def _narrowed(self, key_groups: KeyGroupRange) -> Iterator[StateHandle]:
-        for barrier in self.barriers:
-            for handle in barrier.handles:
-                common = handle.key_groups.intersection(key_groups)
-                if common is not None:
-                    yield replace(handle, key_groups=common)
+        narrowed = (
+            replace(handle, key_groups=common)
+            for barrier in self.barriers
+            for handle in barrier.handles
+            if (common := handle.key_groups.intersection(key_groups))
+        )
+        return tuple(dict.fromkeys(narrowed))
 
     def barriers_for(self, key_groups: KeyGroupRange, max_parallelism: int) -> tuple[Barrier, ...]:
         """The barriers of the subtasks that owned a key group of `key_groups`."""

@@ -16,9 +16,9 @@
 
 Numbers are decimal and padded with zeros: epoch, attempt and attempts to 19 digits, run to 10,
 level, subtask and parallelism to 5. `unique` is 12 hex digits drawn by the writer, so two writers
-never use the same name (I1). `attempts` is the sum of the attempts of a manifest's barriers. The
-sum grows whenever the barrier of a later attempt replaces a barrier. `summary`: see
-checkpoint_summary; left out if too long for a name.
+never use the same name (I1); in `runs/` it is a digest of the mark. `attempts` is the sum of the
+attempts of a manifest's barriers. The sum grows whenever the barrier of a later attempt replaces a
+barrier. `summary`: see checkpoint_summary; left out if too long for a name.
 
 A group holds the barriers of the subtasks from `first` to `last`, see subtask_groups. `base` is the
 base epoch of the barriers, or 19 letters n if the barriers start from nothing.
@@ -34,6 +34,7 @@ another program: cowstate leaves the object alone.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -79,16 +80,19 @@ _BARRIER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class RunName:
-    """The name of a mark for a run; see run_registry."""
+class RunMark:
+    """A mark on level `level`: the number `run.number` is for the run with the id `run.run_id`. See
+    run_registry."""
 
     run: Run
-    unique: str
     level: int
 
     def __str__(self) -> str:
-        run = f"{self.run.number:010d}-{self.run.run_id}"
-        return f"{RUNS}/{run}-{self.unique}-{self.level:05d}.json"
+        """The name of the mark. All hosts that make the same mark write the same object: ten
+        thousand hosts may begin at once, and each host looks at all marks."""
+        text = f"{self.run.number}/{self.run.run_id}/{self.level}"
+        unique = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return f"{RUNS}/{self.run.number:010d}-{self.run.run_id}-{unique}-{self.level:05d}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +226,12 @@ def manifest_prefix(epoch: int, run_number: int | None = None) -> str:
     return f"{epoch:019d}-{run}"
 
 
-def parse_run(name: str) -> RunName | None:
+def parse_run(name: str) -> RunMark | None:
     """Parse a name under `runs/`; None for any other name. A run id may contain '-'."""
     match = _RUN.fullmatch(name)
     if match is None:
         return None
-    run = Run(int(match["run"]), match["run_id"])
-    return RunName(run, match["unique"], int(match["level"]))
+    return RunMark(Run(int(match["run"]), match["run_id"]), int(match["level"]))
 
 
 def parse_begun(name: str) -> BegunName | None:

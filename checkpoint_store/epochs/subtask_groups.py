@@ -26,9 +26,6 @@ class SubtaskGroup:
     def __len__(self) -> int:
         return self.last - self.first + 1
 
-    def __contains__(self, subtask: int) -> bool:
-        return self.first <= subtask <= self.last
-
 
 @dataclass(frozen=True, slots=True)
 class SubtaskGroups:
@@ -55,8 +52,7 @@ class SubtaskGroups:
         return self.of(parallelism)[subtask // self._size]
 
     def digits_of(self, group: SubtaskGroup) -> str:
-        """The first digits of a subtask's number, which all subtasks of the group share. Only for a
-        division into several groups."""
+        """The first digits of a subtask's number, which all subtasks of the group share."""
         return f"{group.first:0{_DIGITS_OF_SUBTASK}d}"[: -self.digits]
 
     @property

@@ -26,23 +26,19 @@ GROUP = "cowstate.database_readers"
 
 @dataclass(eq=False)
 class DatabaseReaderError(CheckpointStoreError):
-    """This Python cannot read the databases of an engine. `problem`: the message of a failed
-    import; None if no installed package has a reader for the engine."""
+    """This Python cannot read the databases of an engine."""
 
     url: str
     name: str
     engine: str
-    problem: str | None
+    problem: str
 
     def __str__(self) -> str:
-        cannot = f"cannot read it ({self.problem})"
-        if self.problem is None:
-            cannot = "has no installed package that reads it"
         return (
             f"{self.name} in {self.url} is a database of {self.engine}, and {sys.executable} "
-            f"{cannot}: pip install 'cowstate[{self.engine}]', on all executors if it is one of "
-            f"Spark. A query with spark.cowstate.{self.engine}.incremental=false writes snapshots "
-            "that need nothing more"
+            f"cannot read it ({self.problem}): pip install 'cowstate[{self.engine}]', on all "
+            f"executors if it is one of Spark. A query with spark.cowstate.{self.engine}"
+            ".incremental=false writes snapshots that need nothing more"
         )
 
 
@@ -56,7 +52,8 @@ def database_reader(contents: DatabaseContents, source: Source) -> DatabaseReade
     DatabaseReaderError."""
     readers = entry_points(group=GROUP, name=contents.engine)
     if not readers:
-        raise DatabaseReaderError(source.url, source.name, contents.engine, None)
+        problem = "no installed package reads it"
+        raise DatabaseReaderError(source.url, source.name, contents.engine, problem)
     try:
         return cast(DatabaseReader, next(iter(readers)).load())
     except ImportError as error:

@@ -14,7 +14,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 LOCK = "lock"
@@ -34,27 +34,17 @@ def held(make: Callable[[], Path]) -> Iterator[Path]:
 
 
 def _held(make: Callable[[], Path]) -> tuple[Path, int]:
+    """Return the folder and the descriptor of its lock."""
     for _ in range(_TRIES):
-        with suppress(FileNotFoundError):
-            held_now = _try_to_hold(make())
-            if held_now is not None:
-                return held_now
+        with suppress(FileNotFoundError), ExitStack() as without_lock:
+            folder = make()
+            descriptor = _opened(folder)
+            without_lock.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if _is_at(descriptor, folder):
+                without_lock.pop_all()
+                return folder, descriptor
     raise FileNotFoundError(errno.ENOENT, "removed as fast as it is made", str(make()))
-
-
-def _try_to_hold(folder: Path) -> tuple[Path, int] | None:
-    """Return the folder and the descriptor of its lock; None if the folder was removed
-    meanwhile."""
-    descriptor = _opened(folder)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        if _is_at(descriptor, folder):
-            return folder, descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
 
 
 def remove_if_free(folder: Path) -> None:

@@ -31,20 +31,23 @@ def as_text(schema: Any) -> str:
 def are_same_types(types_json: str, other_json: str) -> bool:
     """Return True if two schemas or types in Spark's JSON are equal apart from nullability and
     metadata: a key's values depend on neither."""
-    if types_json == other_json:
-        return True
-    types, other_types = (_of_values(json.loads(text)) for text in (types_json, other_json))
-    return bool(types == other_types)
+    return types_json == other_json or (
+        without_nullability(types_json) == without_nullability(other_json)
+    )
 
 
-_NOT_OF_VALUES = ("nullable", "containsNull", "valueContainsNull", "metadata")
+def without_nullability(schema_json: str) -> str:
+    """Return the schema with all fields nullable, at every depth, and without metadata of
+    columns."""
+    return as_text(_relaxed(json.loads(schema_json)))
 
 
-def _of_values(described: Any) -> Any:
+_RELAXED = {"nullable": True, "containsNull": True, "valueContainsNull": True, "metadata": {}}
+
+
+def _relaxed(described: Any) -> Any:
     if isinstance(described, list):
-        return [*map(_of_values, described)]
+        return [*map(_relaxed, described)]
     if not isinstance(described, dict):
         return described
-    return {
-        name: _of_values(value) for name, value in described.items() if name not in _NOT_OF_VALUES
-    }
+    return {name: _RELAXED.get(name, _relaxed(value)) for name, value in described.items()}

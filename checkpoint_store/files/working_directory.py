@@ -48,7 +48,8 @@ def working_directory(url: str, name: str) -> Iterator[Path]:
     with ExitStack() as at_end:
         with telling_what_the_disk_refuses(url, name):
             remove_what_killed_processes_left()
-            folder = at_end.enter_context(_locked_folder())
+            folder = at_end.enter_context(held(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX))))
+        at_end.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
 
 
@@ -58,16 +59,8 @@ def telling_what_the_disk_refuses(url: str, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WorkingDirectoryError(url, name, _temporary_directory(), str(error)) from error
-
-
-@contextmanager
-def _locked_folder() -> Iterator[Path]:
-    with held(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX))) as folder:
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        directory = tempfile.tempdir or "the temporary directory"
+        raise WorkingDirectoryError(url, name, directory, str(error)) from error
 
 
 def remove_what_killed_processes_left() -> None:
@@ -76,10 +69,3 @@ def remove_what_killed_processes_left() -> None:
         # Another process works in the folder or removes it, or another user owns the folder.
         with suppress(OSError):
             remove_if_free(lock.parent)
-
-
-def _temporary_directory() -> str:
-    try:
-        return tempfile.gettempdir()
-    except OSError:
-        return "a temporary directory"

@@ -7,16 +7,15 @@ The count of failures alone decides when the chore is due, so a process that con
 another process needs only the count. The caller chooses the meaning of the number: versions of a
 table, clean-ups of a store.
 
-A failure is logged as a warning if no failure of the same kind happened since the chore last
-worked. A process that continues another process's count does not warn about its first failure,
-because the other process has logged a failure.
+The first failure since the chore last worked is logged as a warning. A process that continues the
+count of another process does not warn, because the other process has logged a failure.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from checkpoint_store.errors import (
@@ -42,34 +41,11 @@ class Chore:
     effect: str
     needs: str
     failures: int = 0
-    _is_told: bool = False
-    _kinds: set[str] = field(default_factory=set)
-
-    def go_on_with(self, failures: int) -> None:
-        """Take over the failures of another process, which has logged the first failure."""
-        self.failures = failures
-        self._is_told = failures > 0
 
     def is_due(self, number: int) -> bool:
         """Return True if the chore is to be tried at this number: at every number without failures;
         after n failures at multiples of 2^(n-1), or of 32 if that is less."""
         return not self.failures or number % min(1 << (self.failures - 1), _MOST_BETWEEN) == 0
-
-    def worked(self) -> None:
-        """Reset the failures: from now on the chore is tried at every number, and the next failure
-        is logged as a warning."""
-        self.failures = 0
-        self._is_told = False
-        self._kinds.clear()
-
-    def failed(self, kind: str) -> bool:
-        """Count a failure. Return True if the caller should log the failure as a warning, see the
-        module."""
-        self.failures += 1
-        is_news = kind not in self._kinds and not self._is_told
-        self._is_told = False
-        self._kinds.add(kind)
-        return is_news
 
 
 def try_chore(chore: Chore, number: int, url: str, do: Callable[[], _T], otherwise: _T) -> _T:
@@ -80,18 +56,19 @@ def try_chore(chore: Chore, number: int, url: str, do: Callable[[], _T], otherwi
     try:
         done = do()
     except Exception as error:  # no error of a chore may fail the work of its caller
-        _log_failure(chore, url, error, is_news=chore.failed(type(error).__name__))
+        _log_failure(chore, url, error)
+        chore.failures += 1
         return otherwise
     if chore.failures:
         _LOG.info("%s of %s works again, after %d failures", chore.name, url, chore.failures)
-    chore.worked()
+    chore.failures = 0
     return done
 
 
-def _log_failure(chore: Chore, url: str, error: Exception, *, is_news: bool) -> None:
+def _log_failure(chore: Chore, url: str, error: Exception) -> None:
     is_expected = isinstance(error, CheckpointStoreError | OSError)
     _LOG.log(
-        logging.WARNING if is_news else logging.INFO,
+        logging.INFO if chore.failures else logging.WARNING,
         "%s of %s failed, which harms no batch: %s. It is tried again later. %s%s",
         chore.name,
         url,

@@ -63,14 +63,13 @@ def _reason_of(refusal: PermissionError, list_again: Callable[[], None]) -> Perm
 def _told(url: str, storage_options: Mapping[str, Any], error: Exception) -> Exception:
     text = without_secrets(str(error), storage_options)
     problem = f"{type(error).__name__}: {text}"
-    if isinstance(error, FileNotFoundError | PermissionError):
+    is_refused = isinstance(error, FileNotFoundError | PermissionError)
+    if is_refused or type(error).__name__ in _CREDENTIAL_ERRORS:
         return StoreAccessError(url, problem)
     if isinstance(error, OSError) and error.errno in UNUSABLE:
         return StoreAccessError(url, text)
     if isinstance(error, TypeError) and "unexpected keyword argument" in text and storage_options:
         return StoreAccessError(url, f"a storage option is not known to its client: {text}")
-    if type(error).__name__ in _CREDENTIAL_ERRORS:
-        return StoreAccessError(url, problem)
     is_own = not isinstance(error, OSError) and type(error).__module__ == "builtins"
     if (is_own or isinstance(error, OSError)) and text == str(error):
         return error

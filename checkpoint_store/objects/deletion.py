@@ -25,15 +25,9 @@ from checkpoint_store.objects.chore import Chore
 from checkpoint_store.objects.object_info import UNPUBLISHED, ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore
 
+# Each version is built upon the version before.
 LEAST_TO_RETAIN = 2
 _CLOCK = "clock"
-
-
-def check_min_to_retain(option: str, min_to_retain: int) -> None:
-    """Raise ValueError, with the name of the option, if too few versions would be retained. Each
-    version is built upon the version before, so two are the minimum."""
-    if min_to_retain < LEAST_TO_RETAIN:
-        raise ValueError(f"{option} is {min_to_retain}; it must be at least {LEAST_TO_RETAIN}")
 
 
 def delete_in_turn(store: ObjectStore, *groups: Sequence[str]) -> int:

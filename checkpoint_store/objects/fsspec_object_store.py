@@ -10,7 +10,6 @@ import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,11 +23,11 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.objects.client_errors import client_error_code, telling_client_errors
 from checkpoint_store.objects.object_info import ObjectInfo, below_store
+from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.secret_options import without_secrets
 from checkpoint_store.objects.store_url import client_options, refuse_password
 
 _log = logging.getLogger(__name__)
-_DELETING_THREADS = 16
 # pyarrow's message about a client's library that cannot be loaded.
 _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
@@ -59,14 +58,10 @@ def open_fsspec_store(url: str, storage_options: Mapping[str, Any]) -> FsspecObj
 
 
 def _what_to_install(protocol: str, error: ImportError) -> str:
-    """Name the missing package, and the command that installs the package for this interpreter. For
-    S3 the package is always s3fs, which installs fsspec, too. For other clients fsspec's error
-    names the package."""
+    """Say how to install the missing package for this interpreter. For S3 the package is always
+    s3fs, which installs fsspec, too. For other clients the error names the package."""
     if protocol in ("s3", "s3a"):
         return f"{error}: {sys.executable} -m pip install s3fs"
-    if error.name == "fsspec":
-        client = f"and the package that fsspec needs for {protocol}://"
-        return f"{error}: {sys.executable} -m pip install fsspec, {client}"
     return f"{error}: install the package it names for {sys.executable}"
 
 
@@ -164,13 +159,7 @@ class FsspecObjectStore:
                 yield f"{directory}/{base}", entry
 
     def delete(self, names: Sequence[str]) -> None:
-        if len(names) > 1:
-            with ThreadPoolExecutor(min(_DELETING_THREADS, len(names))) as pool:
-                for _ in pool.map(self._delete, names):
-                    pass
-        else:
-            for name in names:
-                self._delete(name)
+        in_parallel(self._delete, names)
 
     def _delete(self, name: str) -> None:
         with self._access(), suppress(FileNotFoundError):

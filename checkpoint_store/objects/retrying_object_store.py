@@ -25,12 +25,11 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.objects.store_outages import RETRY_SECONDS, StoreCall, StoreOutages
+from checkpoint_store.objects.store_outages import RETRY_SECONDS, StoreCall
 
 _FIRST_WAIT_SECONDS = 0.25
 _LONGEST_WAIT_SECONDS = 5.0
 _JITTER = wait_random_exponential(_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS)
-_OUTAGES = StoreOutages()
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -97,7 +96,7 @@ class RetryingObjectStore:
         self._call(f"deleting {objects}", lambda: self._store.delete(names))
 
     def _call(self, operation: str, function: Callable[[], _T]) -> _T:
-        with StoreCall(self.url, self._retry_seconds, self._clock, _OUTAGES) as call:
+        with StoreCall(self.url, self._retry_seconds, self._clock) as call:
 
             def give_up(state: RetryCallState) -> _T:
                 error = _error_of(state)

@@ -1,8 +1,8 @@
 """Outages of object stores in this process, with a few lines in the log per outage.
 
 An outage begins when a call fails again after a retry. An outage ends when a call is answered and
-no other call is failing. The log has one line at the beginning, one line when the first call is
-given up, and one line when the store answers again, for any number of calls and threads.
+no other call is failing. The log has one line at the beginning, and one line when the store answers
+again, for any number of calls and threads. A call that is given up is an error of its caller.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class _Outage:
 
     since: float
     failing: int = 0
-    given_up: bool = False
 
 
 class StoreOutages:
@@ -39,7 +38,7 @@ class StoreOutages:
 
     def fails(self, url: str, since: float, retry_seconds: float, problem: str) -> None:
         """Record the second failure of a call that first failed at `since`. Afterwards the caller
-        reports the end of the call with `is_answered`, `is_given_up` or `is_abandoned`."""
+        reports the end of the call with `ends`."""
         with self._lock:
             outage = self._outages.get(url)
             if outage is None:
@@ -48,9 +47,9 @@ class StoreOutages:
                 _log.warning("%s does not answer (%s); %s", url, problem, waits)
             outage.failing += 1
 
-    def is_answered(self, url: str, now: float, *, failed: bool) -> None:
-        """Record the answer to a call. `failed`: the call was reported to `fails`. Costs one
-        look-up if there is no outage."""
+    def ends(self, url: str, now: float, *, failed: bool, is_answered: bool) -> None:
+        """Record the end of a call. `failed`: the call was reported to `fails`; `is_answered`: the
+        call was neither given up nor interrupted. Costs one look-up if there is no outage."""
         if url not in self._outages:
             return
         with self._lock:
@@ -58,41 +57,22 @@ class StoreOutages:
             if outage is None:
                 return
             outage.failing -= failed
-            if not outage.failing:
+            if is_answered and not outage.failing:
                 del self._outages[url]
                 _log.warning("%s answers again, after %.0f s", url, now - outage.since)
 
-    def is_given_up(self, url: str, now: float, problem: str) -> None:
-        """Record that a failed call is not tried again. The outage goes on."""
-        with self._lock:
-            outage = self._outages[url]
-            outage.failing -= 1
-            if not outage.given_up:
-                outage.given_up = True
-                seconds = now - outage.since
-                _log.error("%s has not answered for %.0f s: %s", url, seconds, problem)
 
-    def is_abandoned(self, url: str) -> None:
-        """Record that a failed call was interrupted. The outage goes on."""
-        with self._lock:
-            self._outages[url].failing -= 1
+_OUTAGES = StoreOutages()
 
 
 class StoreCall:
     """One call to a store, tried until `retry_seconds` after the first failure. A context
     manager."""
 
-    def __init__(
-        self,
-        url: str,
-        retry_seconds: float,
-        clock: Callable[[], float],
-        outages: StoreOutages,
-    ) -> None:
+    def __init__(self, url: str, retry_seconds: float, clock: Callable[[], float]) -> None:
         self._url = url
         self._retry_seconds = retry_seconds
         self._clock = clock
-        self._outages = outages
         self._failed_at: float | None = None
         self._has_failed_again = False
 
@@ -102,7 +82,7 @@ class StoreCall:
             self._failed_at = self._clock()
         elif not self._has_failed_again:
             self._has_failed_again = True
-            self._outages.fails(self._url, self._failed_at, self._retry_seconds, problem)
+            _OUTAGES.fails(self._url, self._failed_at, self._retry_seconds, problem)
 
     def seconds_failing(self) -> float:
         """Return the seconds since the call's first attempt failed."""
@@ -121,11 +101,9 @@ class StoreCall:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if isinstance(error, StoreUnavailableError):
-            if self._has_failed_again:
-                self._outages.is_given_up(self._url, self._clock(), error.problem)
-        elif error is None or isinstance(error, Exception):
-            # A missing object or a taken name is also an answer.
-            self._outages.is_answered(self._url, self._clock(), failed=self._has_failed_again)
-        elif self._has_failed_again:
-            self._outages.is_abandoned(self._url)
+        # A missing object or a taken name is also an answer.
+        is_given_up = isinstance(error, StoreUnavailableError)
+        is_interrupted = error is not None and not isinstance(error, Exception)
+        is_answered = not (is_given_up or is_interrupted)
+        failed = self._has_failed_again
+        _OUTAGES.ends(self._url, self._clock(), failed=failed, is_answered=is_answered)

@@ -25,12 +25,12 @@ number at least `RUNS_TO_RETAIN` greater.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 
 from checkpoint_store import object_names
 from checkpoint_store.epochs import operator_layout as layout
-from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.sign_of_life import as_young_as_newest
@@ -79,8 +79,11 @@ class _Needs:
         self._with_manifest = {name.directory for name in names}
         self._add_manifests(readable.manifests(names))
         waiting = [d for d in published.epoch_directories() if self._is_waiting(d)]
-        for barriers in in_parallel(readable.barriers, waiting):
-            self._add_barriers(barriers)
+        for said in chain.from_iterable(in_parallel(readable.barriers, waiting)):
+            if isinstance(said, Unknown):
+                self._keep_all_of(said)
+            elif said is not None:
+                self._files |= said.object_names()
 
     def _add_manifests(
         self, read: Iterable[tuple[ManifestName, CompletedCheckpoint | Unknown | None]]
@@ -95,13 +98,6 @@ class _Needs:
         for directory in undecided & self._completed.keys():
             del self._completed[directory]
 
-    def _add_barriers(self, read: Sequence[Barrier | Unknown | None]) -> None:
-        for said in read:
-            if isinstance(said, Unknown):
-                self._keep_all_of(said)
-            elif said is not None:
-                self._files |= said.object_names()
-
     def _keep_all_of(self, unknown: Unknown) -> None:
         self._unknown_epoch = max(self._unknown_epoch, unknown.epoch)
 
@@ -112,14 +108,11 @@ class _Needs:
         attempts = array("q", (by_subtask.get(subtask, -1) for subtask in subtasks))
         self._completed.setdefault(directory, []).append(attempts)
 
-    def _is_behind(self, directory: EpochDirectory) -> bool:
-        """True for the directory of a zombie: an older run that publishes an epoch before all
-        retained epochs."""
-        return directory.epoch < self._oldest_epoch and directory.run_number < self._newest_run
-
     def _is_waiting(self, directory: EpochDirectory) -> bool:
         """True if the epoch and run has no readable manifest, and may still be completed."""
-        return directory not in self._completed and not self._is_behind(directory)
+        # A zombie is an older run that publishes an epoch before all retained epochs.
+        is_old = directory.epoch < self._oldest_epoch and directory.run_number < self._newest_run
+        return directory not in self._completed and not is_old
 
     def is_needed(self, name: str) -> bool:
         """True if a manifest or a barrier needs the object. Objects of other programs stay, too."""

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.objects.deletion import check_min_to_retain, delete_in_turn
+from checkpoint_store.objects.deletion import LEAST_TO_RETAIN, delete_in_turn
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators.epoch_pins import EpochPins
@@ -42,16 +42,10 @@ class CheckpointRetention:
     """The retention of one store. Remembers the last epoch that uses each file, so a later call
     reads only new manifests."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        published: PublishedObjects,
-        readable: ReadableObjects,
-        starts: RunStarts,
-    ) -> None:
+    def __init__(self, store: ObjectStore, published: PublishedObjects, starts: RunStarts) -> None:
         self._store = store
         self._published = published
-        self._readable = readable
+        self._readable = ReadableObjects(published)
         self._starts = starts
         self._pins = EpochPins(store)
         self._registered: set[ManifestName] = set()
@@ -62,7 +56,7 @@ class CheckpointRetention:
 
     def retain(self, min_to_retain: int) -> int:
         """Delete expired objects; return the number of deleted objects."""
-        check_min_to_retain("minEpochsToRetain", min_to_retain)
+        assert min_to_retain >= LEAST_TO_RETAIN, "the settings allow no less"
         with self._lock:
             names = self._published.manifests()
             begun = self._starts.names()

@@ -35,7 +35,6 @@ from checkpoint_store.epochs.checkpoint_share import (
     share_of_all,
     share_of_own,
 )
-from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary
 from checkpoint_store.epochs.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
@@ -60,10 +59,8 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
 from checkpoint_store.operators.epoch_files import EpochFiles
-from checkpoint_store.operators.readable_objects import ReadableObjects
 from checkpoint_store.runs.epoch_bases import EpochBases
 from checkpoint_store.runs.run_errors import RunOverError
-from checkpoint_store.runs.run_lineage import Lineage
 from checkpoint_store.runs.run_registry import RunRegistry
 from checkpoint_store.runs.run_starts import RunStarts
 
@@ -81,24 +78,20 @@ class CompletedCheckpointStore:
     """The checkpoints in `store`. Call `open` first. Safe to use from several threads and
     processes.
 
-    `files`: the files that epochs name; `runs`: the numbers of runs; `starts`: the starts of runs.
+    `files`: the files that epochs name; `runs`: the numbers of runs; `starts`: the starts of runs;
+    `completion`: the completion of epochs; `bases`: the checkpoints that epochs start from.
     `groups`: the sizes of groups of subtasks.
     """
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        groups: SubtaskGroups = HUNDREDS,
-    ) -> None:
+    def __init__(self, store: ObjectStore, groups: SubtaskGroups = HUNDREDS) -> None:
         self._store = store
         self.files = EpochFiles(store)
         self._published = PublishedObjects(store)
-        readable = ReadableObjects(self._published)
         self.starts = RunStarts(store)
-        self._retention = CheckpointRetention(store, self._published, readable, self.starts)
-        self._completion = CheckpointCompletion(store, self._published, groups)
-        self._reader = CheckpointReader(store, self._published, self._completion)
-        self._bases = EpochBases(store, self._published, self._reader, self.starts)
+        self._retention = CheckpointRetention(store, self._published, self.starts)
+        self.completion = CheckpointCompletion(store, self._published, groups)
+        self._reader = CheckpointReader(store, self._published, self.completion)
+        self.bases = EpochBases(store, self._published, self._reader, self.starts)
         self.runs = RunRegistry(store, self._greatest_run_number)
         self._metadata: StoreMetadata | None = None
 
@@ -156,12 +149,7 @@ class CompletedCheckpointStore:
         """Write the manifest of `epoch` if every subtask has published its barrier; return True if
         so. Call `complete` after each barrier, with the barrier's subtask: the publisher of the
         last barrier sees all barriers. See checkpoint_completion."""
-        return self._completion.complete(epoch, run, parallelism, subtask)
-
-    def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
-        """The subtasks that have published no barrier of `epoch` in this run. Costs two
-        listings."""
-        return self._completion.missing_subtasks(epoch, run, parallelism)
+        return self.completion.complete(epoch, run, parallelism, subtask)
 
     def completed_at(
         self, epoch: int, run: Run, parallelism: int, own: Barrier | None = None
@@ -187,7 +175,7 @@ class CompletedCheckpointStore:
         share, damage = self._reader.latest(names, asked)
         if share is not None and share.run == run:
             return share
-        if not names and self._completion.complete_later(epoch, run, parallelism):
+        if not names and self.completion.complete_later(epoch, run, parallelism):
             return self.completed_at(epoch, run, parallelism, own)
         alignment = self._reader.alignment(epoch, run, parallelism)
         rebuilt = self._reader.rebuilt(alignment, damage, write=True)
@@ -197,26 +185,10 @@ class CompletedCheckpointStore:
         """The checkpoint that `epoch` starts from; None if there was no epoch before. Writes
         nothing.
 
-        Costs and raises the same as `latest_share_before`.
+        Costs and raises the same as EpochBases.before.
         """
-        share = self._bases.before(epoch, run, None)
+        share = self.bases.before(epoch, run, None)
         return None if share is None else share.whole
-
-    def latest_share_before(
-        self, epoch: int, run: Run | None, asked: AskedKeyGroups
-    ) -> CheckpointShare | None:
-        """The share, for the key groups `asked`, of the checkpoint that `epoch` starts from; None
-        if there was no epoch before.
-
-        `run`: the run that is to go on from the checkpoint, None for no run. For the cold path
-        only. If the previous run wrote the previous epoch, the call costs listings of the runs and
-        of two epochs' manifests. Otherwise the call costs two listings of all epochs, one or two
-        more for each epoch without manifest, and a few reads. Raises PartialEpochError if the
-        newest earlier epoch has barriers of only some subtasks (I5), EpochNotRetainedError if the
-        earlier epochs have been deleted, RunOverError and OvertakenRunError (I9),
-        ContradictingRunsError (I4), CorruptObjectError.
-        """
-        return self._bases.before(epoch, run, asked)
 
     def whole(self, share: CheckpointShare) -> CompletedCheckpoint:
         """The whole checkpoint, with all barriers, of which a share was read. Raises the errors of
@@ -230,18 +202,6 @@ class CompletedCheckpointStore:
             text = layout.manifest_prefix(key.epoch, key.run_number)
             raise ObjectMissingError(self._store.url, f"{object_names.MANIFESTS}/{text}*")
         return whole
-
-    def newest_summaries(self) -> list[CheckpointSummary]:
-        """The summaries of the newest checkpoint with a manifest. Costs one listing, one more once
-        a minute, and a read only if the summary was too long for a name. Several summaries if
-        several runs wrote the epoch and nobody knows yet which run Spark has committed. The answer
-        may be an epoch behind. Raises ContradictingRunsError, CorruptObjectError,
-        UnsupportedFormatError."""
-        return self._bases.newest_summaries()
-
-    def lineage(self) -> Lineage:
-        """The epochs that count, see run_lineage. Costs three listings."""
-        return self._bases.lineage()
 
     def retain(self, min_epochs: int) -> int:
         """Retain the newest `min_epochs` epochs (at least 2). Delete the objects that only expired

@@ -50,13 +50,12 @@ class EpochFiles:
     def read_operator_states(self, handles: Sequence[OperatorStateHandle]) -> list[bytes]:
         """The operator states of the handles, verified. Raises ObjectMissingError,
         CorruptObjectError."""
-
-        def read(handle: OperatorStateHandle) -> bytes:
-            return read_verified(
-                self._store, handle.name, handle.epoch, handle.length, handle.checksum
-            )
-
-        return in_parallel(read, handles)
+        return in_parallel(
+            lambda held: read_verified(
+                self._store, held.name, held.epoch, held.length, held.checksum
+            ),
+            handles,
+        )
 
 
 @dataclass(frozen=True, slots=True)

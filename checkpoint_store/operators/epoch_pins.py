@@ -43,19 +43,16 @@ class EpochPins:
         """The oldest pinned epoch, None if there is no pin. Costs one listing."""
         pins = self.store.list(PINS)
         over = self._over(pins)
-        held = (_epoch_of(pin) for pin in pins if pin not in over)
-        return min((epoch for epoch in held if epoch is not None), default=None)
+        held = (_NAME.fullmatch(pin.name) for pin in pins if pin not in over)
+        return min((int(match["epoch"]) for match in held if match), default=None)
 
     @contextmanager
     def pinned(self, epoch: int) -> Iterator[None]:
         """Pin an epoch for the duration of a `with` block."""
         names = [self._put(epoch)]
-
-        def renew() -> None:
-            names.append(self._put(epoch))
-
+        purpose = f"to renew the pin of epoch {epoch}"
         try:
-            with repeated(renew, PIN_SECONDS / 8, f"to renew the pin of epoch {epoch}"):
+            with repeated(lambda: names.append(self._put(epoch)), PIN_SECONDS / 8, purpose):
                 yield
         finally:
             try:
@@ -79,8 +76,3 @@ class EpochPins:
 
         looking_so = older_than(self.now())
         return older_than(time_of_store(self.store, self.now())) if looking_so else []
-
-
-def _epoch_of(pin: ObjectInfo) -> int | None:
-    match = _NAME.fullmatch(pin.name)
-    return None if match is None else int(match["epoch"])

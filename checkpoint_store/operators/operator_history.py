@@ -38,7 +38,6 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
     StateNotFoundError,
-    VersionMissingError,
     VersionNotRetainedError,
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -57,6 +56,7 @@ from checkpoint_store.states.state_history import (
     StateShape,
     StateVersion,
     VersionInfo,
+    absent_version,
 )
 
 # As many manifests as epochs are retained by default, and a few more: a stream asks several times
@@ -316,14 +316,13 @@ def absent_epoch(
     """The error of `StateHistory.absent` for an epoch. Spark may leave epochs out. So an absent
     epoch counts as missing only if the next epoch in the store was built upon the absent epoch
     itself, or upon an epoch after it."""
-    oldest, newest = min(versions, default=None), max(versions, default=None)
     place = bisect_left(versions, version)
-    if oldest is not None and newest is not None and 0 < place < len(versions):
-        between = versions[place - 1], versions[place]
-        base = history.at(between[1]).base
+    if 0 < place < len(versions):
+        base = history.at(versions[place]).base
         if base is not None and base >= version:
             objects = f"the manifest of epoch {version}, or its barriers,"
-            return VersionMissingError(history.url, version, oldest, newest, between, objects)
+            return absent_version(history.url, version, versions, objects)
+    oldest, newest = min(versions, default=None), max(versions, default=None)
     return VersionNotRetainedError(history.url, version, oldest, newest)
 
 

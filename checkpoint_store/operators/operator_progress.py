@@ -132,9 +132,6 @@ def _numbers(barriers: Sequence[Barrier]) -> dict[str, Any]:
 
 def _sum(values: Iterable[int | None]) -> int | None:
     """The sum, None if a value is None."""
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    numbers = [*values]
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None

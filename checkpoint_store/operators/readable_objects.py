@@ -66,16 +66,12 @@ class ReadableObjects:
         for name in (*could_be_read, *others):
             directory = name.directory
             attempts[directory] = max(name.attempts, attempts.get(directory, 0))
-
-        def settle(
-            name: ManifestName, said: CompletedCheckpoint | Unknown | None
-        ) -> CompletedCheckpoint | Unknown | None:
-            if not isinstance(said, Unknown):
-                return said
-            is_replaced = attempts.get(name.directory, -1) >= name.attempts
-            return None if is_replaced else self._rebuilt(name) or said
-
-        return [settle(name, said) for name, said in zip(names, read, strict=True)]
+        for index, name in enumerate(names):
+            said = read[index]
+            if isinstance(said, Unknown):
+                is_replaced = attempts.get(name.directory, -1) >= name.attempts
+                read[index] = None if is_replaced else self._rebuilt(name) or said
+        return read
 
     def _manifest(self, name: ManifestName) -> CompletedCheckpoint | Unknown | None:
         return self._read(lambda: self._published.read_manifest(name), name.epoch)

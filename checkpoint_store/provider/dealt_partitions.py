@@ -14,10 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
-from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
+from checkpoint_store.provider.provider_state import PartitionReader
 from checkpoint_store.provider.query_partitions import QueryPartitions
-from checkpoint_store.provider.spark_checkpoint import StorePartitions, partitions_of
+from checkpoint_store.provider.spark_checkpoint import StorePartitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +28,6 @@ class DealtPartitions:
     stored: StorePartitions
     query: QueryPartitions
     first: PartitionReader | None
-
-    @classmethod
-    def of(
-        cls, checkpoint: ObjectStore, files: ObjectStore, operator: int, store_name: str
-    ) -> DealtPartitions:
-        """List the partitions. `files`: the object store with the files of the stores. Raises
-        StoreNotFoundError, CorruptObjectError."""
-        stored = partitions_of(checkpoint, files, operator, store_name)
-        query = QueryPartitions(checkpoint)
-        where = StorePartition(operator, 0, store_name)
-        return cls(stored, query, PartitionReader(files, where, query))
 
     @property
     def was_rescaled(self) -> bool:

@@ -13,23 +13,16 @@ from the object store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.provider.dealt_partitions import DealtPartitions
-from checkpoint_store.provider.provider_errors import VersionNotFoundError
-from checkpoint_store.provider.provider_file_names import StateId
-from checkpoint_store.provider.provider_state import (
-    PartitionReader,
-    StorePartition,
-    missing_batch,
-)
-from checkpoint_store.provider.provider_store import DEFAULT_STORE
-from checkpoint_store.provider.spark_checkpoint import committed_batches, committed_ids
-from checkpoint_store.provider.state_place import PlaceOpener, state_files
+from checkpoint_store.provider.provider_history import ProviderHistory
+from checkpoint_store.provider.provider_store import DEFAULT_STORE, ProviderStore
+from checkpoint_store.provider.spark_checkpoint import committed_batches
+from checkpoint_store.provider.state_place import PlaceOpener
 
 __all__ = ["committed_batches", "read_changes", "read_state"]
 
@@ -48,13 +41,14 @@ def read_state(
     right-keyWithIndexToValue.
 
     Raises NotACheckpointError; StoreNotFoundError for an operator or a store that does not exist;
-    VersionNotFoundError for a batch that is not committed or was deleted by retention;
+    VersionNotRetainedError for a batch that is not committed or was deleted by retention;
     ObjectMissingError and CorruptObjectError for a file of the state; UnreadableStateError,
     UnsupportedFormatError.
     """
-    after = _AfterBatch(checkpoint, batch, operator, store_name, store_options)
-    partitions = after.partitions(after.dealt.after(batch))
-    return pa.concat_tables([reader.state_table(state) for reader, state in partitions])
+    history = _opened(checkpoint, operator, store_name, store_options)
+    partitions = range(history.listed_with(batch).dealt.after(batch))
+    states = (history.state_of(number, batch) for number in partitions)
+    return pa.concat_tables([reader.state_table(state) for reader, state in states])
 
 
 def read_changes(
@@ -70,46 +64,18 @@ def read_changes(
     Raises the errors of `read_state`, and ChangesNotKnownError if only the state after the batch is
     known.
     """
-    after = _AfterBatch(checkpoint, batch, operator, store_name, store_options)
-    partitions = after.partitions(after.dealt.during(batch))
-    return pa.concat_tables([reader.changes_table(state) for reader, state in partitions])
+    history = _opened(checkpoint, operator, store_name, store_options)
+    partitions = range(history.listed_with(batch).dealt.during(batch))
+    states = (history.state_of(number, batch) for number in partitions)
+    return pa.concat_tables([reader.changes_table(state) for reader, state in states])
 
 
-class _AfterBatch:
-    def __init__(
-        self,
-        checkpoint: ObjectStore,
-        batch: int,
-        operator: int,
-        store_name: str,
-        store_options: Mapping[str, Any] | None,
-    ) -> None:
-        self._checkpoint, self._batch = checkpoint, batch
-        self._operator, self._store_name = operator, store_name
-        self._files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
-        self._ids = committed_ids(checkpoint, batch, operator)
-        self.dealt = DealtPartitions.of(checkpoint, self._files, operator, store_name)
-
-    def partitions(self, count: int) -> Iterator[tuple[PartitionReader, StateId]]:
-        """The first `count` partitions, each with its state after the batch."""
-        named = self.dealt.after(self._batch)
-        for number in range(count):
-            where = StorePartition(self._operator, number, self._store_name)
-            reader = PartitionReader(self._files, where, self.dealt.query)
-            # The commit log has ids of the partitions after a rescale, not of the former
-            # partitions.
-            ids = self._ids if number < named else None
-            try:
-                state = reader.state_at(self._batch + 1, ids)
-            except VersionNotFoundError as error:
-                raise self._missed(where, error) from error
-            yield reader, state
-
-    def _missed(self, where: StorePartition, error: VersionNotFoundError) -> Exception:
-        # A committed batch wrote the version. If later committed versions are there, retention has
-        # deleted the version; if not, the file is lost. A version after `newest` is of a batch that
-        # was begun and not committed.
-        newest = committed_batches(self._checkpoint)[-1] + 1
-        if any(self._batch + 1 < version <= newest for version in error.present):
-            return error
-        return missing_batch(self._files, where, self._batch)
+def _opened(
+    checkpoint: ObjectStore,
+    operator: int,
+    store_name: str,
+    store_options: Mapping[str, Any] | None,
+) -> ProviderHistory:
+    committed_batches(checkpoint)  # raises NotACheckpointError
+    opener = PlaceOpener(storage_options=store_options or {})
+    return ProviderHistory.of(checkpoint, ProviderStore(operator, store_name), opener)

@@ -51,36 +51,12 @@ class StateChoiceError(CheckpointStoreError):
 
     url: str
     choice: str
-    is_checkpoint: bool
 
     def __str__(self) -> str:
-        if self.is_checkpoint:
-            return (
-                f"{self.url} is the checkpoint of a query, which has no state {self.choice!r}. "
-                f"{self.words.choose_store}"
-            )
         return (
-            f"{self.url} is a table or the store of a Python operator, which has no {self.choice}. "
-            f"{self.words.no_store}"
-        )
-
-
-@dataclass(eq=False)
-class VersionNotFoundError(CheckpointStoreError):
-    """A store of the provider has no files of a version, or no files at all."""
-
-    url: str
-    directory: str
-    version: int
-    present: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        there = f"it has {self.present[0]} to {self.present[-1]}" if self.present else "it has none"
-        return (
-            f"{self.directory} in {self.url} has no state of version {self.version} (batch "
-            f"{self.version - 1}); {there}. Ask for a version that is there, or check the operator "
-            "and the store's name. spark.sql.streaming.minBatchesToRetain says how many are "
-            "retained"
+            f"{self.url} has no {self.choice}. In the store of a Python operator: "
+            f"{self.words.choose_state}. In the checkpoint of a query on the provider: "
+            f"{self.words.choose_store}. A table has one state"
         )
 
 

@@ -10,8 +10,10 @@ made before rows are returned.
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +26,6 @@ from checkpoint_store.files.spark_schema import (
     UnsupportedSparkTypeError,
     parse_spark_schema,
 )
-from checkpoint_store.provider.arrow_footer import ArrowFooter, Block, parse_arrow_footer
 from checkpoint_store.provider.crc32c import CRC32C, crc32c_of_rows
 from checkpoint_store.provider.provider_errors import UnreadableStateError
 from checkpoint_store.provider.provider_file_names import ProviderFileName
@@ -32,6 +33,7 @@ from checkpoint_store.provider.provider_file_names import ProviderFileName
 FORMAT_VERSION = 1
 
 _MAGIC = b"ARROW1"
+_HEAD_BYTES = 8
 _TAIL_BYTES = 4 + len(_MAGIC)
 _SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
 _CHECKSUM = pa.field("checksum", pa.int32(), nullable=False)
@@ -76,11 +78,10 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
     CorruptObjectError; UnsupportedFormatError for a format of a later release; UnreadableStateError
     for an unknown type in a schema, or unknown checksums of rows."""
     try:
-        footer = _footer(data)
-        _check_format(footer.metadata, source)
-        _check_identity(footer.metadata, name)
-        batches = _batches(data, footer)
-        stated = footer.metadata
+        stated = _metadata(data)
+        _check_format(stated, source)
+        _check_identity(stated, name)
+        batches = _batches(data, stated)
         key, value = stated["cowstate.key_schema"], stated["cowstate.value_schema"]
         return ProviderFile(name, StateSchemas.of(key, value, str(name)), batches)
     except UnsupportedSparkTypeError as error:
@@ -91,26 +92,23 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
         raise source.corrupt(str(error)) from error
 
 
-def _footer(data: bytes) -> ArrowFooter:
+def _metadata(data: bytes) -> dict[str, str]:
+    """The schema's metadata in the footer. Raises ValueError if the footer is damaged."""
     if not data:
         raise ValueError("it is empty, as after a power failure before it was on the disk")
-    if len(data) <= 2 * _TAIL_BYTES:
-        raise ValueError(f"it has {len(data)} bytes, too few for a state file")
-    if data[-len(_MAGIC) :] != _MAGIC:
-        raise ValueError("it does not end with ARROW1")
-    length = int.from_bytes(data[-_TAIL_BYTES : -len(_MAGIC)], "little", signed=True)
-    if not 0 < length < len(data) - _TAIL_BYTES:
-        raise ValueError("the length of its footer is wrong")
-    footer = data[-_TAIL_BYTES - length : -_TAIL_BYTES]
     try:
-        parsed = parse_arrow_footer(footer)
-        place = parsed.value_places[_FOOTER_CHECKSUM]
-    except (KeyError, ValueError) as error:
+        pairs = pa.ipc.open_file(pa.BufferReader(data)).schema.metadata or {}
+        metadata = {key.decode(): value.decode() for key, value in pairs.items()}
+        digits = metadata[_FOOTER_CHECKSUM]
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise ValueError(_FOOTER_DIFFERS) from error
-    zeroed = footer[:place] + b"0" * 8 + footer[place + 8 :]
-    if parsed.metadata[_FOOTER_CHECKSUM] != _crc32(zeroed):
+    length = int.from_bytes(data[-_TAIL_BYTES : -len(_MAGIC)], "little")
+    footer = data[-_TAIL_BYTES - length : -_TAIL_BYTES]
+    # pyarrow does not tell the place of the digits: try each place that has the same bytes.
+    places = [found.start() for found in re.finditer(f"(?={re.escape(digits)})".encode(), footer)]
+    if not any(_crc32(footer[:at] + b"0" * 8 + footer[at + 8 :]) == digits for at in places):
         raise ValueError(_FOOTER_DIFFERS)
-    return parsed
+    return metadata
 
 
 def _check_format(metadata: dict[str, str], source: Source) -> None:
@@ -141,22 +139,23 @@ def _check_identity(metadata: dict[str, str], name: ProviderFileName) -> None:
             raise ValueError(f"it says {key} = {stated}, its name {value}")
 
 
-def _batches(data: bytes, footer: ArrowFooter) -> tuple[pa.RecordBatch, ...]:
-    checksums = [text for text in footer.metadata["cowstate.batch_crc32"].split(",") if text]
-    if len(checksums) != len(footer.blocks):
-        raise ValueError(f"it has {len(footer.blocks)} record batches, {len(checksums)} checksums")
-    for index, (block, checksum) in enumerate(zip(footer.blocks, checksums, strict=True)):
-        if _crc32(_summed(data, block)) != checksum:
+def _batches(data: bytes, metadata: dict[str, str]) -> tuple[pa.RecordBatch, ...]:
+    checksums = [text for text in metadata["cowstate.batch_crc32"].split(",") if text]
+    places = _places_of_batches(data)
+    if len(checksums) != len(places):
+        raise ValueError(f"it has {len(places)} record batches, {len(checksums)} checksums")
+    for index, ((start, end), checksum) in enumerate(zip(places, checksums, strict=True)):
+        if _crc32(memoryview(data)[start:end]) != checksum:
             raise ValueError(f"record batch {index}: its checksum differs")
     batches = _decoded(data)
-    has_checksums = _ROW_CHECKSUM in footer.metadata
+    has_checksums = _ROW_CHECKSUM in metadata
     schema = _SCHEMA.append(_CHECKSUM) if has_checksums else _SCHEMA
     for index, batch in enumerate(batches):
         if not batch.schema.equals(schema):
             raise ValueError(f"its columns are {batch.schema.names}, not {schema.names}")
         if has_checksums and not crc32c_of_rows(batch[0], batch[1]).equals(batch[2]):
             raise ValueError(f"record batch {index}: a row's checksum differs")
-    rows, stated = sum(batch.num_rows for batch in batches), footer.metadata["cowstate.rows"]
+    rows, stated = sum(batch.num_rows for batch in batches), metadata["cowstate.rows"]
     if str(rows) != stated:
         raise ValueError(f"it has {rows} rows and says {stated}")
     return tuple(batch.select(_SCHEMA.names) for batch in batches)
@@ -175,10 +174,16 @@ def _decoded(data: bytes) -> list[Any]:
     return batches
 
 
-def _summed(data: bytes, block: Block) -> memoryview:
-    if block.offset < 0 or block.length < 0 or block.offset + block.length > len(data):
-        raise ValueError("its record batches are not where its footer says")
-    return memoryview(data)[block.offset : block.offset + block.length]
+def _places_of_batches(data: bytes) -> list[tuple[int, int]]:
+    """The bytes of each record batch, message and body: the first byte, and the byte after the
+    last. The record batches follow the schema, one after the other."""
+    source = pa.BufferReader(data)
+    source.seek(_HEAD_BYTES)
+    try:
+        ends = [source.tell() for _ in pa.ipc.MessageReader.open_stream(source)]
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError("its record batches are not where they were written") from error
+    return [*pairwise(ends)]
 
 
 def _crc32(data: bytes | memoryview) -> str:

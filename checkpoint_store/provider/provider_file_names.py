@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 _UNIQUE = "[0-9a-f]{16}"
@@ -272,23 +272,24 @@ class ProviderFiles:
     def lineage_of(self, state: StateId, damaged: Set[ProviderFileName] = frozenset()) -> Lineage:
         """Find the files from which `state` is restored, without the files in `damaged`. Merged
         files of many versions are preferred."""
-        open_: list[tuple[StateId, _Applied | None]] = [(state, None)]
-        seen: set[StateId] = set()
+        open_: list[tuple[StateId, ProviderFileName | None]] = [(state, None)]
+        # For each state that was seen: the file that applies on it, on the way to `state`.
+        applied: dict[StateId, ProviderFileName | None] = {}
         missing: StateId | None = None
         while open_:
-            at, applied = open_.pop()
-            if at in seen:
+            at, file_on = open_.pop()
+            if at in applied:
                 continue
-            seen.add(at)
+            applied[at] = file_on
             begin = self._beginning_at(at, damaged)
             if begin is not None:
-                return begin if begin.foreign else Lineage((*begin.files, *_in_order(applied)))
+                return begin if begin.foreign else Lineage((*begin.files, *_from(at, applied)))
             changes = [file for file in self._changes.get(at, ()) if file not in damaged]
             if not changes and missing is None:
                 missing = at
             for file in changes:
                 assert file.origin is not None, "a whole file is a beginning"
-                open_.append((file.origin, _Applied(file, applied)))
+                open_.append((file.origin, file))
         return Lineage(missing=missing)
 
     def _beginning_at(self, at: StateId, damaged: Set[ProviderFileName]) -> Lineage | None:
@@ -328,16 +329,10 @@ class ProviderFiles:
         return next((file for file in self._changes.get(state, ()) if file.versions == 1), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Applied:
-    """A file, and the chain of the files that apply after this file. A linked list, because a
-    lineage may have thousands of files, and the search would copy a tuple at each step."""
-
-    file: ProviderFileName
-    later: _Applied | None
-
-
-def _in_order(applied: _Applied | None) -> Iterator[ProviderFileName]:
-    while applied is not None:
-        yield applied.file
-        applied = applied.later
+def _from(
+    state: StateId, applied: Mapping[StateId, ProviderFileName | None]
+) -> Iterator[ProviderFileName]:
+    """Yield the files that apply one after the other, from a state on."""
+    while file := applied[state]:
+        yield file
+        state = file.state

@@ -47,18 +47,13 @@ from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.provider.dealt_partitions import DealtPartitions
 from checkpoint_store.provider.provider_columns import ProviderColumns
-from checkpoint_store.provider.provider_errors import UnreadableStateError, VersionNotFoundError
+from checkpoint_store.provider.provider_errors import UnreadableStateError
 from checkpoint_store.provider.provider_file import ProviderFile
 from checkpoint_store.provider.provider_file_names import StateId
-from checkpoint_store.provider.provider_state import (
-    PartitionReader,
-    StorePartition,
-    missing_batch,
-)
+from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.provider.spark_checkpoint import (
-    StorePartitions,
     committed_ids,
     listed_commits,
     partitions_of,
@@ -135,7 +130,7 @@ class ProviderHistory:
     def attempt_at(self, version: int) -> str:
         """The id (`unique`) of the attempt that counts for a batch. If the query goes back and runs
         the batch again, the id changes. Raises the errors of `read`."""
-        partition, state = self._state_of(0, version)
+        partition, state = self.state_of(0, version)
         made = partition.files.made_by_batch(state)
         assert made is not None, "partition 0 is always there"
         return made.unique
@@ -147,12 +142,9 @@ class ProviderHistory:
     def at(self, version: int) -> StateVersion:
         """See StateHistory. Raises UnreadableStateError, too, if another provider wrote the state.
         Missing or damaged files show only when the version is read."""
-        listed = self._listed
-        if version not in listed.commits or version not in listed.versions:
-            listed = self._refreshed()
-        if version not in listed.versions or listed.dealt.first is None:
-            raise self.absent(version, listed.versions)
+        listed = self.listed_with(version)
         committed_ms = listed.commits[version].modified_ms
+        assert listed.dealt.first is not None, "a version was listed"
         whole, changed = listed.dealt.first.sizes_at(version + 1)
         after, during = listed.dealt.after(version), listed.dealt.during(version)
         store = f"{self.store.operator_id}/{self.store.name}"
@@ -176,6 +168,16 @@ class ProviderHistory:
             regroups=after != during,
             partitions=after,
         )
+
+    def listed_with(self, version: int) -> _Listed:
+        """The last look at the checkpoint, or a new look if the last one did not show the version.
+        Raises VersionNotRetainedError."""
+        listed = self._listed
+        if version not in listed.commits or version not in listed.versions:
+            listed = self._refreshed()
+        if version not in listed.versions:
+            raise self.absent(version, listed.versions)
+        return listed
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
         """See StateHistory. Spark commits batches in order and leaves no batch out."""
@@ -212,30 +214,28 @@ class ProviderHistory:
         ObjectMissingError for files deleted since the listing."""
         number, batch = handle.key_groups.start, handle.epoch
         if handle.kind == "changelog":
-            partition, state = self._state_of(number, batch)
+            partition, state = self.state_of(number, batch)
             return partition, [partition.changes(state)]
-        partition, state = self._state_of(number, batch, _partitions_in(handle.name))
+        partition, state = self.state_of(number, batch, _partitions_in(handle.name))
         return partition, partition.restored(state)
 
-    def _state_of(
+    def state_of(
         self, number: int, batch: int, partitions: int | None = None
     ) -> tuple[PartitionReader, StateId]:
         """A partition as listed now, and its state after a batch. `partitions`: the number of
-        partitions that the state is for; None: the number that the query has."""
+        partitions that the state is for; None: the number that the query has. Raises
+        VersionNotRetainedError, ObjectMissingError, CorruptObjectError."""
         try:
             uniques = committed_ids(self.checkpoint, batch, self.store.operator_id)
-        except VersionNotFoundError:
+        except ObjectMissingError:
             raise self.absent(batch, self._refreshed(anew=True).versions) from None
-        partition = self._partition(number)
-        if number >= self._listed.dealt.after(batch):
+        dealt = self._listed.dealt
+        partition = PartitionReader(self.files, self._where(number), dealt.query)
+        if number >= dealt.after(batch):
             # The commit log has ids of the partitions after a rescale, not of the former
             # partitions.
             uniques = None
-        try:
-            return partition, partition.state_at(batch + 1, uniques, partitions)
-        except VersionNotFoundError as error:
-            # The batch is committed, and retention has not deleted its version.
-            raise missing_batch(self.files, self._where(number), batch) from error
+        return partition, partition.state_at(batch + 1, uniques, partitions)
 
     def _refreshed(self, *, anew: bool = False) -> _Listed:
         """List the commits. Files are listed again only if the commits have changed, or `anew`;
@@ -248,12 +248,10 @@ class ProviderHistory:
             first = PartitionReader(self.files, self._where(0), query)
             stored = listed.dealt.stored
             if anew or first.files.has_rescaled or listed.dealt.was_rescaled:
-                stored = self._stored()
+                operator, name = self.store.operator_id, self.store.name
+                stored = partitions_of(self.checkpoint, self.files, operator, name)
             listed = self._listed = _Listed(DealtPartitions(stored, query, first), commits)
         return listed
-
-    def _stored(self) -> StorePartitions:
-        return partitions_of(self.checkpoint, self.files, self.store.operator_id, self.store.name)
 
     @cached_property
     def _columns(self) -> ProviderColumns:
@@ -266,9 +264,6 @@ class ProviderHistory:
             raise UnreadableStateError(self.url, name, str(error)) from error
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptObjectError(self.url, name, f"no schemas: {error!r}") from error
-
-    def _partition(self, number: int) -> PartitionReader:
-        return PartitionReader(self.files, self._where(number), self._listed.dealt.query)
 
     def _where(self, number: int) -> StorePartition:
         return StorePartition(self.store.operator_id, number, self.store.name)

@@ -26,7 +26,6 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
     UnreadableStateError,
-    VersionNotFoundError,
 )
 from checkpoint_store.provider.provider_file import ProviderFile, StateSchemas, decode_provider_file
 from checkpoint_store.provider.provider_file_names import (
@@ -58,12 +57,6 @@ class StorePartition:
         return directory if self.store_name == DEFAULT_STORE else f"{directory}/{self.store_name}"
 
 
-def missing_batch(files: ObjectStore, where: StorePartition, batch: int) -> ObjectMissingError:
-    """The error for a committed batch of which a partition has no file."""
-    name = f"{where.directory}/{batch + 1:019d}-*.changelog.arrow"
-    return ObjectMissingError(files.url, name, batch)
-
-
 class PartitionReader:
     """Reader of one directory, as listed when the reader was made. `query`: gives the number of
     partitions after a rescale. `files`: the index of the files."""
@@ -85,7 +78,7 @@ class PartitionReader:
         files of another provider."""
         try:
             state = self.state_at(version, None)
-        except VersionNotFoundError:
+        except ObjectMissingError:
             return 0, 0
         lineage, made = self.files.lineage_of(state), self.files.made_by_batch(state)
         changelog = None if made is None else self.files.changelog_of(made)
@@ -97,8 +90,9 @@ class PartitionReader:
     def state_at(
         self, version: int, uniques: Collection[str] | None, partitions: int | None = None
     ) -> StateId:
-        """The state that counts as a version. `partitions`: the number of partitions that the state
-        is for; None: the number that the query has."""
+        """The state that counts as the version of a committed batch. `partitions`: the number of
+        partitions that the state is for; None: the number that the query has. Raises
+        ObjectMissingError."""
         if partitions is None and self.files.is_rescaled_at(version):
             partitions = self._query.after(version - 1)
         if uniques is None:
@@ -107,9 +101,8 @@ class PartitionReader:
         if state is None and (rocksdb := self.files.rocksdb_file_of(version)) is not None:
             raise self._foreign(rocksdb, "RocksDBStateStoreProvider")
         if state is None:
-            raise VersionNotFoundError(
-                self._objects.url, self._where.directory, version, (*self.files.versions,)
-            )
+            name = f"{self._where.directory}/{version:019d}-*.changelog.arrow"
+            raise ObjectMissingError(self._objects.url, name, version - 1)
         return state
 
     def _whole_attempt(self, version: int, partitions: int | None) -> list[str] | None:

@@ -26,7 +26,6 @@ from checkpoint_store.provider.provider_errors import (
     NotACheckpointError,
     StoreNotFoundError,
     UnreadableStateError,
-    VersionNotFoundError,
 )
 from checkpoint_store.provider.provider_state import StorePartition
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
@@ -124,16 +123,11 @@ def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str
 
     Each id is drawn for one store and partition, so a set of ids is enough. After an adoption from
     RocksDB the commit log has the UUIDs of RocksDB's states; the adopted states have the first 16
-    digits of these UUIDs. Raises VersionNotFoundError if the batch is not committed,
+    digits of these UUIDs. Raises ObjectMissingError if the batch is not committed,
     CorruptObjectError, UnsupportedFormatError.
     """
     name = f"{COMMITS}/{batch}"
-    try:
-        commit = parse_log_entry(checkpoint.get(name), Source(checkpoint.url, name))
-    except ObjectMissingError as error:
-        present = tuple(number + 1 for number in committed_batches(checkpoint))
-        directory = f"state/{operator}"
-        raise VersionNotFoundError(checkpoint.url, directory, batch + 1, present) from error
+    commit = parse_log_entry(checkpoint.get(name), Source(checkpoint.url, name))
     try:
         # A damaged entry must not look like a missing entry.
         if unknown := commit.keys() - _ENTRIES_OF_COMMIT:

@@ -32,13 +32,13 @@ def parse_log_entry(data: bytes, source: Source) -> dict[str, Any]:
     CorruptObjectError, and UnsupportedFormatError for a version of a later Spark."""
     newest = _NEWEST[source.name.partition("/")[0]]
     try:
-        lines = data.decode().split("\n")
-        check_version(lines[0].rstrip(), newest, source)
-        content = json.loads(lines[1])
+        version, _, rest = data.decode().partition("\n")
+        check_version(version.rstrip(), newest, source)
+        content = json.loads(rest.partition("\n")[0])
         if not isinstance(content, dict):
             raise ValueError("its second line is not a JSON object")
-    except (LookupError, ValueError) as error:
-        raise source.corrupt(_problem(error)) from error
+    except ValueError as error:
+        raise source.corrupt(f"not a version and a line of JSON: {error}") from error
     return content
 
 
@@ -60,9 +60,3 @@ def newest_version_folder(folders: Iterable[str], source: Source) -> int | None:
     if newest is not None:
         check_version(f"v{newest}", _NEWEST[STATE], source)
     return newest
-
-
-def _problem(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"its second line is not JSON: {error}"
-    return "it has one line only" if isinstance(error, IndexError) else str(error)

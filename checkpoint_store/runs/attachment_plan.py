@@ -150,7 +150,8 @@ def _attachment(
     )
     bases = _newest_whole(runs, timeline, committed)
     if not bases and not _began_after(runs, committed):
-        raise NoEpochToAttachError(runs.url, committed, _held(runs))
+        epochs = sorted(each.epoch for each in runs.written)
+        raise NoEpochToAttachError(runs.url, committed, epochs_text(epochs[0], epochs[-1]))
     if len(bases) > 1:
         raise _unclear(runs, bases)
     base = bases[0] if bases else None
@@ -316,8 +317,3 @@ def _goes_on_from(
         return _newest_whole(runs, lineage.epochs, committed) == ([] if base is None else [base])
     except PartialEpochError:
         return False
-
-
-def _held(runs: StoredRuns) -> str:
-    epochs = sorted(each.epoch for each in runs.written)
-    return epochs_text(epochs[0], epochs[-1])

@@ -34,7 +34,7 @@ from checkpoint_store.runs.run_errors import (
     OvertakenRunError,
     contradicting,
 )
-from checkpoint_store.runs.run_lineage import Lineage, is_overtaken, lineage_of
+from checkpoint_store.runs.run_lineage import Lineage, lineage_of
 from checkpoint_store.runs.run_starts import RunStarts, began_before
 
 
@@ -57,7 +57,16 @@ class EpochBases:
         self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
     ) -> CheckpointShare | None:
         """The share, for the key groups `asked`, of the checkpoint that `epoch` starts from; the
-        whole checkpoint if `asked` is None. See CompletedCheckpointStore.latest_share_before."""
+        whole checkpoint if `asked` is None. None if there was no epoch before.
+
+        `run`: the run that is to go on from the checkpoint, None for no run. For the cold path
+        only. If the previous run wrote the previous epoch, the call costs listings of the runs and
+        of two epochs' manifests. Otherwise the call costs two listings of all epochs, one or two
+        more for each epoch without manifest, and a few reads. Raises PartialEpochError if the
+        newest earlier epoch has barriers of only some subtasks (I5), EpochNotRetainedError if the
+        earlier epochs have been deleted, RunOverError and OvertakenRunError (I9),
+        ContradictingRunsError (I4), CorruptObjectError.
+        """
         begun = self._starts.names()
         if run is not None:
             self._starts.check_newest_of(begun, run)
@@ -76,8 +85,11 @@ class EpochBases:
         return {*(name.directory for name in manifests), *directories}
 
     def newest_summaries(self) -> list[CheckpointSummary]:
-        """The summaries of the newest checkpoint with a manifest. See
-        CompletedCheckpointStore.newest_summaries."""
+        """The summaries of the newest checkpoint with a manifest. Costs one listing, one more once
+        a minute, and a read only if the summary was too long for a name. Several summaries if
+        several runs wrote the epoch and nobody knows yet which run Spark has committed. The answer
+        may be an epoch behind. Raises ContradictingRunsError, CorruptObjectError,
+        UnsupportedFormatError."""
         manifests = self._published.manifests()
         begun = self._starts.names_of(name.run_number for name in manifests)
         lineage = lineage_of(begun, (name.directory for name in manifests))
@@ -162,7 +174,7 @@ class EpochBases:
         older run goes on, or the query was taken back and the query's driver did not notice
         that."""
         is_stray = is_under_way and lineage.newest_run != run.number
-        if is_stray or (not is_under_way and is_overtaken(lineage, epoch)):
+        if is_stray or (not is_under_way and lineage.reached > epoch):
             raise OvertakenRunError(
                 self._store.url, run, epoch, lineage.newest_run, lineage.reached
             )

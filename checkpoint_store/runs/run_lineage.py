@@ -29,7 +29,7 @@ goes on from the base, and belongs to the same checkpoint. The epoch after the l
 is not cut if the epoch may have been under way, because its driver may still commit it.
 
 At its start, a run checks that no older run has gone past the new run's first epoch, see
-`is_overtaken`. So if an older run has gone past this epoch later, the older run was still alive
+epoch_bases. So if an older run has gone past this epoch later, the older run was still alive
 when the new run began. A contradiction lasts until the query is taken back: to an epoch that both
 runs have in common, or to an epoch of a run chosen by the user.
 
@@ -110,11 +110,6 @@ def left_behind(
     live = {*scan.lineage().epochs}
     led_to = [each for each in scan.chain(read.run_number) if each.epoch <= read.epoch]
     return tuple(each for each in reversed(led_to) if each not in live)
-
-
-def is_overtaken(lineage: Lineage, epoch: int) -> bool:
-    """True if the timeline has gone past an epoch with which another run is about to begin."""
-    return lineage.reached > epoch
 
 
 def _scan_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> _Scan:

@@ -5,7 +5,7 @@ must be greater than the number of every run registered before. Hosts come and s
 no host can wait for another host. Not every store refuses a taken name. So hosts agree by marks,
 and a host only ever adds marks:
 
-    a mark   "on level l, number n is for run r": an object whose name says so (see RunName)
+    a mark   "on level l, number n is for run r": an object whose name says so (see RunMark)
     a look   listings, until a listing shows only marks known before the listing began:
              the last listing shows exactly the marks that were there when the listing began
 
@@ -45,36 +45,26 @@ of one run see the same: every object written since the registration belongs to 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from checkpoint_store import object_names
 from checkpoint_store.epochs.checkpoint_codec import encode_run
 from checkpoint_store.epochs.completed_checkpoint import Run
-from checkpoint_store.epochs.operator_layout import RunName, parse_run
+from checkpoint_store.epochs.operator_layout import RunMark, parse_run
 from checkpoint_store.objects.named_object import list_named, put_if_absent
 from checkpoint_store.objects.object_store import ObjectStore
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A mark on level `level`: the number `run.number` is for the run with the id `run.run_id`."""
-
-    run: Run
-    level: int
-
-
-def next_step(marks: Iterable[Mark], run_id: str, written: int = 0) -> Run | Mark:
+def next_step(marks: Iterable[RunMark], run_id: str, written: int = 0) -> Run | RunMark:
     """Decide the next step of a host of `run_id` after a look that showed `marks`: a Run is the
-    host's result, a Mark is the mark to make. `written`: the greatest number under which an object
-    was written. Pure."""
+    host's result, a RunMark is the mark to make. `written`: the greatest number under which an
+    object was written. Pure."""
     numbers: dict[int, dict[int, set[str]]] = {}
     for mark in marks:
         levels = numbers.setdefault(mark.run.number, {})
         levels.setdefault(mark.level, set()).add(mark.run.run_id)
     if not numbers:
-        return Mark(Run(written + 1, run_id), 1)
+        return RunMark(Run(written + 1, run_id), 1)
     greatest = max(numbers)
     for number in sorted(numbers.keys() - {greatest}):
         if run_id in numbers[number][max(numbers[number])]:
@@ -83,10 +73,10 @@ def next_step(marks: Iterable[Mark], run_id: str, written: int = 0) -> Run | Mar
     top = max(levels)
     leader = min(levels[top])
     if not levels[top] == levels.get(top - 1) == {leader}:
-        return Mark(Run(greatest, leader), top + 1)
+        return RunMark(Run(greatest, leader), top + 1)
     if leader == run_id:
         return Run(greatest, run_id)
-    return Mark(Run(max(greatest, written) + 1, run_id), 1)
+    return RunMark(Run(max(greatest, written) + 1, run_id), 1)
 
 
 class RunRegistry:
@@ -104,41 +94,32 @@ class RunRegistry:
         """Register the run with this id. Every caller gets the same Run. Its number is greater than
         the numbers of all runs registered before, and than every number under which an object was
         written."""
-        seen_names: set[RunName] = set()
+        seen: set[RunMark] = set()
         written_number: int | None = None
         while True:
-            shown = set(self._names())
-            if not shown <= seen_names:
-                seen_names |= shown
+            shown = self._marks()
+            if not shown <= seen:
+                seen |= shown
                 continue
-            marks = {Mark(name.run, name.level) for name in shown}
-            step = next_step(marks, run_id, written_number or 0)
-            is_new = isinstance(step, Mark) and step.level == 1
+            step = next_step(shown, run_id, written_number or 0)
+            is_new = isinstance(step, RunMark) and step.level == 1
             if is_new and self._written is not None and written_number is None:
                 # The search takes a while. Other hosts may make marks meanwhile: look again.
                 written_number = self._written()
                 continue
             if isinstance(step, Run):
                 return step
-            name = RunName(step.run, _unique(step), step.level)
-            put_if_absent(self._store, str(name), encode_run(step.run))
-            seen_names.add(name)
+            put_if_absent(self._store, str(step), encode_run(step.run))
+            seen.add(step)
 
     def registered(self, run_id: str) -> Run | None:
         """The run with this id if the run has its number, else None. Costs one listing."""
-        step = next_step({Mark(name.run, name.level) for name in self._names()}, run_id)
+        step = next_step(self._marks(), run_id)
         return step if isinstance(step, Run) else None
 
     def all(self) -> set[Run]:
         """All runs with a mark. A run in registration may appear under several numbers."""
-        return {name.run for name in self._names()}
+        return {mark.run for mark in self._marks()}
 
-    def _names(self) -> list[RunName]:
-        return [*list_named(self._store, object_names.RUNS, parse_run)]
-
-
-def _unique(mark: Mark) -> str:
-    """The unique part of a mark's name. All hosts that make the same mark write the same object:
-    ten thousand hosts may begin at once, and each host looks at all marks."""
-    text = f"{mark.run.number}/{mark.run.run_id}/{mark.level}"
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    def _marks(self) -> set[RunMark]:
+        return {*list_named(self._store, object_names.RUNS, parse_run)}

@@ -160,7 +160,7 @@ def whole_collections(rows: pa.Table, kind: str, shown: pa.Schema) -> pa.Table:
     positions = rows[ELEMENT].to_numpy() if kind == "list" else np.arange(len(codes))
     order = np.lexsort((positions, codes))
     firsts = np.flatnonzero(np.diff(codes[order], prepend=-1) > 0)
-    ordered = rows.take(_places(order))
+    ordered = rows.take(pa.array(order))
     offsets: Any = pa.array([*firsts, len(codes)], pa.int32())
     values: Any = ordered[VALUE].combine_chunks()
     collections: Any
@@ -168,9 +168,5 @@ def whole_collections(rows: pa.Table, kind: str, shown: pa.Schema) -> pa.Table:
         collections = pa.ListArray.from_arrays(offsets, values)
     else:
         collections = pa.MapArray.from_arrays(offsets, ordered[ELEMENT].combine_chunks(), values)
-    whole = ordered.select(key_names).take(_places(firsts))
+    whole = ordered.select(key_names).take(pa.array(firsts))
     return whole.append_column(shown.field(name), collections.cast(shown.field(name).type))
-
-
-def _places(numbers: _Numbers) -> Any:
-    return pa.array(numbers)

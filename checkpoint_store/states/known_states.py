@@ -162,12 +162,6 @@ class KnownStates:
         self._too_large: Remembered[StatePart, int] = Remembered(_REMEMBERED_SIZES)
         self._lock = threading.Lock()
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all states in memory."""
-        with self._lock:
-            return self._held()
-
     def get(self, part: StatePart, version: int) -> KnownState | None:
         """The newest known state of a part, up to `version`; None if no such state is known."""
         with self._lock:

@@ -48,7 +48,9 @@ class TableOrphans:
         listings = in_parallel(self._store.list_directories, writers)
         batches = [name for names in listings for name in names]
         for infos in in_parallel(self._store.list, batches):
-            yield from as_young_as_newest([info for info in infos if _is_ours(info.name)])
+            files = [info for info in infos if layout.parse_table_file(info.name)]
+            signs = [info for info in infos if is_sign_of_life(info.name)]
+            yield from as_young_as_newest([*files, *signs])
 
     def needed(self) -> IsNeeded:
         named = {file.name for compaction in self._table.compactions() for file in compaction.files}
@@ -65,10 +67,6 @@ class TableOrphans:
                 named |= version.object_names()
         may_be_named = _by_damaged(numbers, versions)
         return lambda name: name in named or may_be_named(name)
-
-
-def _is_ours(name: str) -> bool:
-    return layout.parse_table_file(name) is not None or is_sign_of_life(name)
 
 
 def _by_damaged(

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from checkpoint_store import object_names
 from checkpoint_store.errors import CorruptObjectError
-from checkpoint_store.objects.deletion import check_min_to_retain, delete_in_turn
+from checkpoint_store.objects.deletion import LEAST_TO_RETAIN, delete_in_turn
 from checkpoint_store.objects.named_object import list_named
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
@@ -42,7 +42,7 @@ class TableRetention:
         CorruptObjectError, and deletes nothing, if every version is damaged that may be the oldest
         retained version.
         """
-        check_min_to_retain("minVersionsToRetain", min_to_retain)
+        assert min_to_retain >= LEAST_TO_RETAIN, "the options allow no less"
         numbers = self._table.versions()
         most = len(numbers) - min_to_retain
         if most < _VERSIONS_AT_ONCE:

@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 from checkpoint_store.errors import TableSchemaError
-from checkpoint_store.files.schema_columns import as_text, schema_of
+from checkpoint_store.files.schema_columns import schema_of
 from checkpoint_store.schema_text import type_text
 
 _RENAME = "change the rows, or write into another table"
@@ -20,11 +20,6 @@ _REBUILD = (
     "build its structs again with the fields of the table, as named_struct does (Spark's cast "
     f"takes the fields of structs by place, not by name); {_RENAME}"
 )
-
-
-def without_nullability(schema_json: str) -> str:
-    """The schema with all fields nullable, at every depth, and without metadata of columns."""
-    return as_text(_relaxed(json.loads(schema_json)))
 
 
 def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
@@ -75,25 +70,3 @@ def _by_name(described: Any) -> Any:
         if len(set(names)) == len(names):
             ordered["fields"].sort(key=lambda field: field["name"])
     return ordered
-
-
-def _relaxed(described: Any) -> Any:
-    if not isinstance(described, dict):
-        return described
-    relaxed = {key: _relaxed(value) for key, value in described.items()}
-    match described.get("type"):
-        case "struct":
-            relaxed["fields"] = [
-                {
-                    "name": field["name"],
-                    "type": _relaxed(field["type"]),
-                    "nullable": True,
-                    "metadata": {},
-                }
-                for field in described["fields"]
-            ]
-        case "array":
-            relaxed["containsNull"] = True
-        case "map":
-            relaxed["valueContainsNull"] = True
-    return relaxed

@@ -46,7 +46,6 @@ from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
-from checkpoint_store.object_names import STORE
 from checkpoint_store.objects.named_object import (
     list_named,
     put_if_absent,
@@ -211,14 +210,11 @@ class TableStore:
         asked_options = dict(_shown_options(asked))
         for option, value in _shown_options(stored):
             if value != asked_options[option]:
-                is_empty = not self.versions()
-                raise TableMismatchError(self.url, option, value, asked_options[option], is_empty)
+                raise TableMismatchError(self.url, option, value, asked_options[option])
 
     def _check_free(self) -> None:
         objects = [info.name for info in self._store.list("")]
         names = [name.strip("/") for name in (*objects, *self._store.list_directories(""))]
-        if STORE in names:
-            raise NotATableError(self.url)
         strangers = [name for name in names if not layout.may_be_beside_a_table(name)]
         if strangers:
             raise NotATableError(self.url, tuple(sorted(strangers)))
@@ -340,7 +336,9 @@ class TableStore:
             version = self._next(newest, commit)
             if finish is not None:
                 version, finish = finish(version), None
-            self._check_files_there(commit)
+            since = commit.written_since
+            if since is not None and self._now() - since > LOOK_AFTER_SECONDS:
+                self._check_there(commit.files, _named(commit))
             if self._put_version(version, newest, commit):
                 return version
             self._pause(number)
@@ -371,14 +369,11 @@ class TableStore:
         return newest
 
     def _check_may_follow(self, newest: TableVersion | None, commit: TableCommit) -> None:
-        if newest is not None:
-            self._check_owner(newest, commit)
+        owner = None if newest is None else newest.owner
+        if owner not in (None, commit.writer) and not commit.takes_over:
+            raise ConflictingWriterError(self.url, f"query {owner}", _named(commit))
         if newest is None or newest.batches.get(commit.writer, -1) < commit.batch:
             self._check_nothing_lost(newest, commit)
-
-    def _check_owner(self, newest: TableVersion, commit: TableCommit) -> None:
-        if newest.owner not in (None, commit.writer) and not commit.takes_over:
-            raise ConflictingWriterError(self.url, f"query {newest.owner}", _named(commit))
 
     def _check_repeated(self, newest: TableVersion, commit: TableCommit) -> None:
         same_run = commit.run is not None and newest.run == commit.run
@@ -397,11 +392,6 @@ class TableStore:
         if any(expected <= directory.batch < commit.batch for directory in directories):
             lost = layout.version_name(0 if newest is None else newest.version + 1)
             raise LostVersionError(self.url, lost, commit.writer, commit.batch, last_batch)
-
-    def _check_files_there(self, commit: TableCommit) -> None:
-        since = commit.written_since
-        if since is not None and self._now() - since > LOOK_AFTER_SECONDS:
-            self._check_there(commit.files, _named(commit))
 
     def _check_there(self, files: tuple[StateHandle, ...], writer: str) -> None:
         """Raise LostFilesError if files are gone. Costs one listing for each batch."""

@@ -16,10 +16,9 @@ from typing import Any
 
 from pyspark.sql.types import StringType, StructType
 
-from checkpoint_store.files.schema_columns import column_names, selected
+from checkpoint_store.files.schema_columns import column_names, selected, without_nullability
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from checkpoint_store.tables.table_schema import without_nullability
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableMetadata
 from datasources.options.table_options import (

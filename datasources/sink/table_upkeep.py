@@ -78,7 +78,7 @@ class TableUpkeep:
         """
         if not self._is_begun:
             for chore in self._chores():
-                chore.go_on_with(version.failed_upkeep)
+                chore.failures = version.failed_upkeep
             self._is_begun = True
         table = TableStore(self._store, metadata=metadata)
         state = self._tried(

@@ -31,7 +31,6 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from checkpoint_store.operators.epoch_pins import EpochPins
-from checkpoint_store.operators.operator_errors import NoSavepointError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.errors import ConfigurationError
 from spark_state.savepoints.operator_copy import OperatorCopy
@@ -73,7 +72,7 @@ def savepoint(
         ConfigurationError        `target` is not empty, or not apart from `store`; the operators
                                   have no epoch in common; one operator lags, so the common epoch is
                                   old
-        NotAStoreError, NoSavepointError
+        NotAStoreError, NotAnOperatorError
         VersionNotRetainedError   the store does not have the epoch
         CorruptObjectError, and the errors of object stores
 
@@ -125,7 +124,7 @@ def _pairs(
     source: str, target: str, storage_options: Mapping[str, Any] | None
 ) -> list[tuple[OperatorHistory, ObjectStore]]:
     """Return each operator with the place for its copy."""
-    histories = operators_at(source, storage_options, RETRY_SECONDS, NoSavepointError)
+    histories = operators_at(source, storage_options, RETRY_SECONDS)
     own = open_object_store(source, storage_options).url.rstrip("/")
     pairs: list[tuple[OperatorHistory, ObjectStore]] = []
     for history in histories:

@@ -197,7 +197,7 @@ class StoreSession:
         run, epoch = attempt.by.run, attempt.by.epoch
         try:
             if published is None or published.barrier.epoch != epoch - 1:
-                return self.checkpoints.latest_share_before(epoch, run, asked)
+                return self.checkpoints.bases.before(epoch, run, asked)
             self._look_now_and_then(run, epoch)
             own = published.barrier if published.is_completed else None
             return self.checkpoints.completed_at(epoch - 1, run, attempt.spec.parallelism, own)
@@ -251,7 +251,7 @@ class StoreSession:
         """Return the start from another operator's state. Raises ConfigurationError if the
         checkpoint no longer exists."""
         other = CompletedCheckpointStore(_opened(source.url, settings))
-        checkpoint = other.latest_share_before(source.epoch + 1, None, asked)
+        checkpoint = other.bases.before(source.epoch + 1, None, asked)
         if checkpoint is None or checkpoint.epoch != source.epoch:
             raise ConfigurationError(
                 f"epoch {source.epoch} of {source.url}, which {self.url} was to begin with, is not "

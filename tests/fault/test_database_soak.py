@@ -174,7 +174,7 @@ class RandomQuery:
                 host.spec, host.run_id = spec, f"run-{self._runs}"
         self._spec = spec
         # After a run that failed in the next epoch, a run may undo the last epoch.
-        reached = CompletedCheckpointStore(LocalObjectStore(self.folder)).lineage().reached
+        reached = CompletedCheckpointStore(LocalObjectStore(self.folder)).bases.lineage().reached
         if reached > self.epoch:
             take_back(self.folder.parents[1], "file:/checkpoint", self.epoch - 1)
         self._start = OperatorStart("file:/checkpoint")

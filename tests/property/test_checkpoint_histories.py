@@ -71,7 +71,7 @@ class History:
     def start(self, parallelism: int) -> None:
         run_id = f"run-{len(self.runs)}"
         # The driver of a run sees epochs that Spark's log no longer has.
-        if CompletedCheckpointStore(self.objects).lineage().reached > self.newest() + 1:
+        if CompletedCheckpointStore(self.objects).bases.lineage().reached > self.newest() + 1:
             take_back(self.objects, self.newest() + 1)
         operator = ScriptedOperator(self.objects, run_id, parallelism)
         operator.checkpoints.starts.note_checkpoint(operator.run, CHECKPOINT)
@@ -131,7 +131,7 @@ class History:
         # An epoch that was whole at the end of its run counts until the next run replaces the
         # epoch.
         whole = {name.epoch for name in PublishedObjects(self.objects).manifests()}
-        live = {each.epoch for each in self.runs[-1].checkpoints.lineage().epochs}
+        live = {each.epoch for each in self.runs[-1].checkpoints.bases.lineage().epochs}
         later = {epoch for epoch in live & whole if epoch > self.newest()}
         if self.runs[-1].checkpoints.retain(MIN_EPOCHS):
             self.retained_from = sorted({*self.states, *later})[-MIN_EPOCHS]

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint_store.epochs.completed_checkpoint import Run
-from checkpoint_store.epochs.operator_layout import RunName
+from checkpoint_store.epochs.operator_layout import RunMark
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.runs.run_registry import RunRegistry
 
@@ -222,5 +222,5 @@ def test_hosts_of_many_runs_agree_whatever_the_order_of_their_steps(
 
 
 def test_runs_whose_marks_were_swept_do_not_give_their_numbers_away() -> None:
-    names = Names(str(RunName(Run(number, f"x{number}"), "0" * 12, 1)) for number in (7, 8))
+    names = Names(str(RunMark(Run(number, f"x{number}"), 1)) for number in (7, 8))
     assert Race((Host("a"),), names).finished().hosts[0].next_call == Run(9, "a")

@@ -223,7 +223,7 @@ class World:
         if not self.store.exists():
             return False
         checkpoints = CompletedCheckpointStore(open_object_store(str(self.store / "totals")))
-        return checkpoints.lineage().written <= self.checkpoints[0].newest()
+        return checkpoints.bases.lineage().written <= self.checkpoints[0].newest()
 
     def apply(self, action: str, number: int) -> None:
         driver = self.drivers[number % len(self.drivers)] if self.drivers else None

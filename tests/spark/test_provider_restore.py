@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_file_bytes import footer_of, sealed
+from tests.support.provider.provider_file_bytes import sealed, value_place
 from tests.support.provider.provider_jvm import START, ProviderJvm, Tasks
 
 pytestmark = pytest.mark.spark
@@ -296,8 +296,7 @@ class TestSnapshots:
         run(f"{START} {minimum}", *batch(0, 1), "maintain")
         (snapshot,) = (tmp_path / STATE).glob("*.snapshot.arrow")
         data = bytearray(snapshot.read_bytes())
-        begin, footer = footer_of(bytes(data))
-        data[begin + footer.value_places["cowstate.format"]] = ord("2")
+        data[value_place(bytes(data), b"cowstate.format")] = ord("2")
         snapshot.write_bytes(sealed(bytes(data)))
         message = run(START, "message entries 1")[-1]
         assert f"{snapshot.name} has format 2; this release reads 1" in message

@@ -23,7 +23,7 @@ from tests.support.provider.adoption_jobs import (
     total,
     windows,
 )
-from tests.support.provider.provider_file_bytes import footer_of, sealed
+from tests.support.provider.provider_file_bytes import batch_places, sealed, value_place
 from tests.support.provider.provider_histories import History, assert_history_is
 from tests.support.provider.provider_inputs import EVENT_SCHEMA, EventShape, deliver, write_batches
 from tests.support.provider.provider_jobs import (
@@ -134,10 +134,9 @@ def with_another_row(data: bytes, value: bytes) -> bytes:
     changed = bytearray(data)
     assert data.count(value) == 1
     changed[data.index(value) + 8] ^= 1
-    begin, footer = footer_of(data)
-    (block,) = footer.blocks
-    summed = b"%08x" % zlib.crc32(changed[block.offset : block.offset + block.length])
-    place = begin + footer.value_places["cowstate.batch_crc32"]
+    ((start, end),) = batch_places(data)
+    summed = b"%08x" % zlib.crc32(changed[start:end])
+    place = value_place(data, b"cowstate.batch_crc32")
     changed[place : place + len(summed)] = summed
     return sealed(bytes(changed))
 

@@ -19,7 +19,12 @@ import cowstate
 import datasources
 import spark_state
 from checkpoint_store.epochs.completed_checkpoint import Run
-from checkpoint_store.errors import CowstateError, TableMismatchError, VersionMissingError
+from checkpoint_store.errors import (
+    CowstateError,
+    ObjectMissingError,
+    TableMismatchError,
+    VersionMissingError,
+)
 
 PACKAGES = (checkpoint_store, spark_state, datasources, cowstate)
 # setup.py runs the module of this error before the package is installed.
@@ -127,4 +132,4 @@ def test_an_error_equals_itself_alone_and_can_be_in_a_set(error_class: type[Any]
 
 
 def test_values_that_are_left_out_are_args_too() -> None:
-    assert TableMismatchError("url", "keys", "a", "b").args == ("url", "keys", "a", "b", False)
+    assert ObjectMissingError("url", "name").args == ("url", "name", None)

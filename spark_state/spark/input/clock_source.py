@@ -140,7 +140,7 @@ class ClockFiles:
         if query_id not in self._stores:
             opened = self._settings.opened_store(f"{query_id}/{self._settings.operator}")
             self._stores[query_id] = CompletedCheckpointStore(opened)
-        newest = self._stores[query_id].newest_summaries()
+        newest = self._stores[query_id].bases.newest_summaries()
         return [summary.time for summary in newest if summary.time is not None]
 
 

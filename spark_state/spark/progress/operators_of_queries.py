@@ -38,8 +38,8 @@ def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[Operator
     reads the same numbers, also of older epochs.
 
     Raises ConfigurationError if `query` is not a query, and for a query without an operator of
-    cowstate; NotAStoreError if the stores are gone; NoProgressError if a table is in the place of
-    an operator's store; CorruptObjectError, StoreUnavailableError, StoreAccessError.
+    cowstate; NotAStoreError if the stores are gone; NotAnOperatorError if a table is in the place
+    of an operator's store; CorruptObjectError, StoreUnavailableError, StoreAccessError.
     """
     if is_connect_query(query):
         return progress_of_connect(query, subtasks=subtasks)

@@ -153,7 +153,9 @@ def _missing_subtasks_of(epoch: OperatorEpoch) -> tuple[int, ...]:
 def _without_barrier(
     checkpoints: CompletedCheckpointStore, epoch: OperatorEpoch, run: Run
 ) -> tuple[int, ...]:
-    return checkpoints.missing_subtasks(epoch.batch.epoch, run, epoch.operator.parallelism)
+    return checkpoints.completion.missing_subtasks(
+        epoch.batch.epoch, run, epoch.operator.parallelism
+    )
 
 
 def _rows(batch: DataFrame) -> Any:

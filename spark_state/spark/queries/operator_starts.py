@@ -255,7 +255,7 @@ def reached_in_store(
     belongs to another checkpoint, and the errors of the store."""
     checkpoints = _opened(url, retry_seconds, options)
     checkpoints.starts.check_checkpoint(checkpoint)
-    return _reached(checkpoints.lineage())
+    return _reached(checkpoints.bases.lineage())
 
 
 def take_back_in_store(

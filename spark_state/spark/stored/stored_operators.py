@@ -19,7 +19,7 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.objects.store_url import absolute_url
 from checkpoint_store.open_history import open_history
-from checkpoint_store.operators.operator_errors import NoProgressError
+from checkpoint_store.operators.operator_errors import NotAnOperatorError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from checkpoint_store.progress_reader import progress_at
@@ -48,7 +48,7 @@ class StoredOperator:
     def history(self) -> OperatorHistory:
         history = open_history(self.url, self.store_options, retry_seconds=self.retry_seconds)
         if not isinstance(history, OperatorHistory):
-            raise NoProgressError(history.url)
+            raise NotAnOperatorError(history.url)
         return history
 
     @cached_property

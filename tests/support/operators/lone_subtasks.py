@@ -80,7 +80,7 @@ class LoneSubtask:
             return self.checkpoints.completed_at(
                 epoch - 1, self.run, self.operator.parallelism, own
             )
-        return self.checkpoints.latest_share_before(epoch, self.run, self.asked)
+        return self.checkpoints.bases.before(epoch, self.run, self.asked)
 
     def publish(
         self,
@@ -157,7 +157,7 @@ def state_before(store: ObjectStore, epoch: int, operator: Operator) -> dict[int
     state: dict[int, int] = {}
     for subtask in range(operator.parallelism):
         asked = operator.asked(subtask)
-        share = checkpoints.latest_share_before(epoch, run, asked)
+        share = checkpoints.bases.before(epoch, run, asked)
         assert (share is None) == (whole is None)
         if share is None or whole is None:
             continue

@@ -7,10 +7,10 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 
-from checkpoint_store.provider.arrow_footer import ArrowFooter, parse_arrow_footer
 from checkpoint_store.provider.crc32c import crc32c_of_rows
 from checkpoint_store.provider.provider_file_names import ProviderFileName
 
@@ -83,11 +83,26 @@ def value_row(text: str) -> bytes:
     return struct.pack("<2q", 0, 16 << 32 | len(data)) + padded
 
 
-def footer_of(data: bytes) -> tuple[int, ArrowFooter]:
-    """The position of the footer, and the parsed footer."""
+def footer_begin(data: bytes) -> int:
+    """The position of the footer."""
     end = len(data) - TAIL_BYTES
-    begin = end - struct.unpack_from("<i", data, end)[0]
-    return begin, parse_arrow_footer(data[begin:end])
+    begin: int = end - struct.unpack_from("<i", data, end)[0]
+    return begin
+
+
+def value_place(data: bytes, key: bytes) -> int:
+    """The position of a metadata value in the footer of a file that the provider wrote. The
+    provider writes the value right before its key."""
+    begin = footer_begin(data)
+    metadata = pa.ipc.open_file(pa.BufferReader(data)).schema.metadata or {}
+    return data.rindex(metadata[key], begin, data.index(key, begin))
+
+
+def batch_places(data: bytes) -> list[tuple[int, int]]:
+    """The first byte of each record batch, and the byte after its last."""
+    source = pa.BufferReader(data)
+    source.seek(8)
+    return [*pairwise([source.tell() for _ in pa.ipc.MessageReader.open_stream(source)])]
 
 
 def row_sums(rows: Sequence[Row]) -> list[int]:
@@ -115,7 +130,7 @@ def file_bytes(
         "cowstate.key_schema": schema_json("number", "long"),
         "cowstate.value_schema": schema_json("text", "string"),
         "cowstate.rows": str(len(rows)),
-        "cowstate.footer_crc32": "0" * 8,
+        "cowstate.footer_crc32": "#" * 8,
     }
     if name.versions > 1:
         metadata["cowstate.versions"] = str(name.versions)
@@ -128,19 +143,16 @@ def file_bytes(
         metadata["cowstate.row_checksum"] = "crc32c"
     table = pa.table(arrays, schema=pa.schema(columns))
     unsummed = _written(table, {**metadata, "cowstate.batch_crc32": ""})
-    _, footer = footer_of(unsummed)
-    sums = [
-        f"{zlib.crc32(unsummed[block.offset : block.offset + block.length]):08x}"
-        for block in footer.blocks
-    ]
-    metadata["cowstate.batch_crc32"] = ",".join(sums)
+    of_batches = [zlib.crc32(unsummed[start:end]) for start, end in batch_places(unsummed)]
+    metadata["cowstate.batch_crc32"] = ",".join(f"{checksum:08x}" for checksum in of_batches)
     return sealed(_written(table, {**metadata, **(forged or {})}))
 
 
 def sealed(data: bytes) -> bytes:
     """The file with the checksum of the footer filled in."""
-    begin, footer = footer_of(data)
-    place = begin + footer.value_places["cowstate.footer_crc32"]
+    begin = footer_begin(data)
+    metadata = pa.ipc.open_file(pa.BufferReader(data)).schema.metadata or {}
+    place = data.index(metadata[b"cowstate.footer_crc32"], begin)
     zeroed = data[:place] + b"0" * 8 + data[place + 8 :]
     checksum = zlib.crc32(zeroed[begin : len(data) - TAIL_BYTES])
     return zeroed[:place] + f"{checksum:08x}".encode() + zeroed[place + 8 :]

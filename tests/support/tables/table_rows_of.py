@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkpoint_store.files.schema_columns import without_nullability
 from checkpoint_store.files.spark_schema import parse_spark_schema
 from checkpoint_store.files.state_file import DELETE, OP, PUT, STATE
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
@@ -17,7 +18,6 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.row_fold import SEQUENCE
 from checkpoint_store.tables.table_history import TableHistory
-from checkpoint_store.tables.table_schema import without_nullability
 from checkpoint_store.tables.table_store import Finish, TableCommit, TableFileWriter, TableStore
 from checkpoint_store.tables.table_version import ROW_STATE, TableMetadata, TableVersion
 

@@ -386,6 +386,6 @@ class TestNames:
         run_epoch(subtasks[2:], 0, CHANGES)
         checkpoints, run = MANY.opened(objects), subtasks[0].run
         forget(objects)
-        assert checkpoints.missing_subtasks(0, run, 25) == (0, 1)
+        assert checkpoints.completion.missing_subtasks(0, run, 25) == (0, 1)
         run_epoch(subtasks[:2], 0, CHANGES)
-        assert checkpoints.missing_subtasks(0, run, 25) == ()
+        assert checkpoints.completion.missing_subtasks(0, run, 25) == ()

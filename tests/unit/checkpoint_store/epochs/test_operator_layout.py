@@ -9,7 +9,7 @@ from checkpoint_store.epochs.operator_layout import (
     BarrierName,
     EpochDirectory,
     ManifestName,
-    RunName,
+    RunMark,
     parse_barrier,
     parse_epoch_directory,
     parse_manifest,
@@ -21,12 +21,12 @@ from checkpoint_store.files.state_file_name import StateFileName
 UNIQUE = "0123456789ab"
 DIRECTORY = EpochDirectory(epoch=12, run_number=3)
 RUN_ID = "f47ac10b-58cc-4372-a567-0e02b2c3d479"
+# sha256 of "3/<run id>/2"
+DIGEST = "dae0c59e9f85"
 
 
 def test_names_are_those_that_the_format_documents() -> None:
-    assert str(RunName(Run(3, RUN_ID), UNIQUE, 2)) == (
-        f"runs/0000000003-{RUN_ID}-{UNIQUE}-00002.json"
-    )
+    assert str(RunMark(Run(3, RUN_ID), 2)) == f"runs/0000000003-{RUN_ID}-{DIGEST}-00002.json"
     assert str(ManifestName(12, 3, 40, UNIQUE)) == (
         "manifests/0000000000000000012-0000000003-0000000000000000040-0123456789ab.json"
     )
@@ -50,8 +50,8 @@ def test_names_are_those_that_the_format_documents() -> None:
     "run_id", [RUN_ID, "a", "with-some-dashes", f"ends-like-{UNIQUE}", f"ends-like-{UNIQUE}-00002"]
 )
 def test_a_run_id_may_contain_dashes(run_id: str, level: int) -> None:
-    name = RunName(Run(3, run_id), UNIQUE, level)
-    assert parse_run(str(name)) == name
+    mark = RunMark(Run(3, run_id), level)
+    assert parse_run(str(mark)) == mark
 
 
 def test_names_parse_into_their_parts() -> None:
@@ -69,7 +69,7 @@ def test_names_parse_into_their_parts() -> None:
 
 def test_each_kind_of_name_is_taken_for_no_other() -> None:
     names = [
-        str(RunName(Run(3, RUN_ID), UNIQUE, 1)),
+        str(RunMark(Run(3, RUN_ID), 1)),
         str(ManifestName(12, 3, 40, UNIQUE)),
         str(DIRECTORY),
         str(BarrierName(DIRECTORY, 1, 8, 40, UNIQUE)),

@@ -141,7 +141,7 @@ DOCUMENTS = [
     document("barrier", FULL_BARRIER, *OF_BARRIER),
     document("group", (FULL_BARRIER,), of_operator.encode_group, of_operator.decode_group),
     document("manifest", CHECKPOINT, of_operator.encode_manifest, of_operator.decode_manifest),
-    document("manifest", GROUPED, of_operator.encode_grouped_manifest, of_operator.decode_manifest),
+    document("manifest", GROUPED, of_operator.encode_manifest, of_operator.decode_manifest),
     document("table", TABLE, of_table.encode_table, of_table.decode_table),
     document(
         "table", replace(TABLE, sequence_by=None), of_table.encode_table, of_table.decode_table

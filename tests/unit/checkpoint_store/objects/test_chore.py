@@ -13,9 +13,7 @@ URL = "dict://store"
 
 
 def chore(failures: int = 0) -> Chore:
-    new = Chore("sweeping", "Nothing is swept.", "It needs a broom")
-    new.go_on_with(failures)
-    return new
+    return Chore("sweeping", "Nothing is swept.", "It needs a broom", failures)
 
 
 def test_one_that_fails_is_tried_at_powers_of_two_and_then_at_multiples_of_32() -> None:
@@ -23,37 +21,9 @@ def test_one_that_fails_is_tried_at_powers_of_two_and_then_at_multiples_of_32() 
     for number in range(200):
         if failing.is_due(number):
             tried.append(number)
-            failing.failed("OSError")
+            failing.failures += 1
     assert tried == [0, 1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192]
-    assert failing.failures == len(tried)
-    failing.worked()
-    assert failing.failures == 0
-    assert failing.is_due(193)
-
-
-def test_one_that_goes_on_with_a_count_is_due_as_the_one_that_counted() -> None:
-    counting = chore()
-    for number in range(200):
-        assert chore(counting.failures).is_due(number) == counting.is_due(number)
-        if counting.is_due(number):
-            counting.failed("OSError")
-
-
-def test_the_first_failure_of_each_kind_is_news_until_it_works() -> None:
-    failing = chore()
-    kinds = ["access", "access", "full", "access", "full"]
-    assert [failing.failed(kind) for kind in kinds] == [True, False, True, False, False]
-    failing.worked()
-    assert failing.failed("access")
-
-
-def test_one_that_goes_on_with_failures_has_told_of_the_first_kind() -> None:
-    failing = chore(3)
-    kinds = ["access", "access", "full", "full"]
-    assert [failing.failed(kind) for kind in kinds] == [False, False, True, False]
-    assert failing.failures == 7
-    failing.worked()
-    assert failing.failed("access")
+    assert chore().is_due(193)
 
 
 def test_what_is_done_is_given_and_what_is_not_due_is_left() -> None:
@@ -64,7 +34,7 @@ def test_what_is_done_is_given_and_what_is_not_due_is_left() -> None:
     assert failed.failures == 0
 
 
-def test_only_news_is_a_warning_and_it_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_failure_is_a_warning_of_one_line(caplog: pytest.LogCaptureFixture) -> None:
     def refused() -> str:
         raise StoreAccessError(URL, "no right")
 
@@ -79,3 +49,6 @@ def test_only_news_is_a_warning_and_it_has_one_line(caplog: pytest.LogCaptureFix
     )
     assert caplog.messages[3] == "sweeping of dict://store works again, after 3 failures"
     assert not any(record.exc_info for record in caplog.records)
+    caplog.clear()
+    try_chore(chore(2), 6, URL, refused, "not")
+    assert [record.levelname for record in caplog.records] == ["INFO"]

@@ -74,11 +74,12 @@ def test_a_missing_s3_client_names_the_extra_to_install(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("url", ["s3://bucket/store", "gs://bucket/store"])
 def test_a_missing_fsspec_says_what_to_install(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    packages = "s3fs" if url.startswith("s3") else "fsspec, and the package that fsspec needs for"
+    packages = "-m pip install s3fs" if url.startswith("s3") else "install the package it names"
     for use in (lambda: open_object_store(url), lambda: FsspecObjectStore(url).get("a")):
         with pytest.raises(StoreAccessError, match="fsspec") as raised:
             use()
-        assert f"{sys.executable} -m pip install {packages}" in str(raised.value)
+        assert packages in str(raised.value)
+        assert sys.executable in str(raised.value)
 
 
 def test_a_root_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:

@@ -23,12 +23,6 @@ def of_kind(objects: DictObjectStore, kind: str) -> list[int]:
     return sorted({int(name.split("/")[1].split("-")[0]) for name in names})
 
 
-@pytest.mark.parametrize("min_epochs", [1, 0, -1])
-def test_fewer_than_two_epochs_are_refused(objects: DictObjectStore, min_epochs: int) -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        CompletedCheckpointStore(objects).retain(min_epochs)
-
-
 def test_only_the_newest_epochs_are_kept_and_what_they_need(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects)
     for epoch in range(6):

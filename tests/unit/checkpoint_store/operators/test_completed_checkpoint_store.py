@@ -17,7 +17,6 @@ from checkpoint_store.errors import (
     StoreMismatchError,
     UnsupportedFormatError,
 )
-from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.runs.run_errors import RunOverError
 from tests.support.operators.scripted_operator import (
@@ -157,11 +156,11 @@ def test_a_partial_epoch_is_never_built_upon(objects: DictObjectStore) -> None:
         start_of(objects, 2)
     error = caught.value
     assert (error.epoch, error.present, error.missing) == (1, (0, 2), (1, 3))
-    assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == (1, 3)
+    assert operator.checkpoints.completion.missing_subtasks(1, operator.run, 4) == (1, 3)
     # The epoch itself can run again.
     assert start_of(objects, 1) == (0, "run-a")
     operator.run_epoch(1, {0: 3}, attempt=2)
-    assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == ()
+    assert operator.checkpoints.completion.missing_subtasks(1, operator.run, 4) == ()
     assert state_before(objects, 2) == {0: 3}
 
 
@@ -265,24 +264,6 @@ def test_an_epoch_s_manifest_is_found_by_one_listing(objects: DictObjectStore) -
     assert objects.listings == ["manifests"]
 
 
-def test_an_aligned_epoch_without_manifest_is_given_one(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    completed = operator.run_epoch(0, {0: 1})
-    objects.delete(published(objects, "manifests/"))
-    fresh = CompletedCheckpointStore(objects)
-    assert fresh.completed_at(0, operator.run, 2) == share_of_all(completed)
-    assert len(published(objects, "manifests/")) == 1
-
-
-def test_partial_epochs_are_errors_and_absent_ones_none(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    operator.run_subtask(0, 1, {7: 1}, None)
-    with pytest.raises(PartialEpochError) as caught:
-        operator.checkpoints.completed_at(0, operator.run, 2)
-    assert (caught.value.present, caught.value.missing) == ((1,), (0,))
-    assert operator.checkpoints.completed_at(1, operator.run, 2) is None
-
-
 def test_what_another_run_completed_does_not_count(objects: DictObjectStore) -> None:
     ScriptedOperator(objects, "run-a").run_epoch(0, {0: 1})
     later = ScriptedOperator(objects, "run-b")
@@ -330,11 +311,3 @@ def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> No
     operator.run_subtask(0, 3, {6: 1}, None)
     assert other_host.complete(0, operator.run, 4)
     assert len(objects.reads) == 4
-
-
-def test_a_reader_asks_for_any_range_of_each_file(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects, parallelism=1)
-    files = operator.run_subtask(0, 0, {group: group for group in range(8)}, None).handles
-    read = operator.checkpoints.files.states.read_each(files, KeyGroupRange(3, 5))
-    rows = [row["value"] for _, batches in read for batch in batches for row in batch.to_pylist()]
-    assert rows == [3, 4, 5]

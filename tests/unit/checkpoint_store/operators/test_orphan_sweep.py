@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from checkpoint_store.epochs.completed_checkpoint import Run
-from checkpoint_store.epochs.operator_layout import RunName
+from checkpoint_store.epochs.operator_layout import RunMark
 from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
@@ -60,7 +60,7 @@ def test_barriers_and_files_of_a_replaced_attempt_are_deleted(objects: DictObjec
 
 
 def test_entries_of_runs_long_before_every_checkpoint_are_deleted(objects: DictObjectStore) -> None:
-    entries = [str(RunName(Run(n, f"run-{n}"), f"{n:012x}", 1)) for n in range(1, 1005)]
+    entries = [str(RunMark(Run(n, f"run-{n}"), 1)) for n in range(1, 1005)]
     for name in entries:
         objects.put(name, b"")
     operator = ScriptedOperator(objects, "run-1003")

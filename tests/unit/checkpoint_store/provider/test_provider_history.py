@@ -233,7 +233,14 @@ def test_the_oldest_batch_counts_as_if_it_had_added_all_it_holds(store: ObjectSt
         opened.changes(0, 1)
 
 
-@pytest.mark.parametrize("entry", ["", "v1", "v1\n{", 'v1\n{"unknown":1}'])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("", "v1", "v1\n{", 'v1\n{"unknown":1}'),
+        'v2\n{"stateUniqueIds":{"0":[3]}}',
+        'v2\n{"stateUniqueIds":{"1":[["00"]]}}',
+    ],
+)
 def test_a_damaged_commit_is_an_error(store: ObjectStore, entry: str) -> None:
     store.delete(["commits/2"])
     store.put("commits/2", entry.encode())
@@ -293,11 +300,6 @@ def test_columns_that_are_lost_or_wrong_are_an_error(
 
 
 class TestChoices:
-    def test_a_missing_store_is_an_error_that_lists_those_there(self, store: ObjectStore) -> None:
-        for choice in (ProviderStore(1), ProviderStore(0, "left"), ProviderStore(join_side="left")):
-            with pytest.raises(StoreNotFoundError, match=r"operator 0: default\. Pass state="):
-                history_in(store, choice)
-
     def test_a_side_of_a_join_is_a_store(self, store: ObjectStore) -> None:
         write_metadata_of_join = "left-keyWithIndexToValue"
         store.delete(["metadata", "state/0/_metadata/metadata"])
@@ -310,7 +312,7 @@ class TestChoices:
         assert state(opened, 0) == of_all(STATES[0])
 
     def test_a_checkpoint_has_no_states_by_name(self, store: ObjectStore) -> None:
-        with pytest.raises(StateChoiceError, match=r"no state 'count'\. Pass state=ProviderStore"):
+        with pytest.raises(StateChoiceError, match=r"no state 'count'.* Pass state=ProviderStore"):
             history_in(store, "count")
 
     def test_tables_and_operators_have_no_stores_by_number(self, tmp_path: Path) -> None:
@@ -318,7 +320,7 @@ class TestChoices:
         ScriptedTable(table)
         ScriptedOperator(operator).run_epoch(0, {0: 1})
         for other in (table, operator):
-            with pytest.raises(StateChoiceError, match=r"no store 'x' of operator 2.*leave state"):
+            with pytest.raises(StateChoiceError, match=r"no store 'x' of operator 2.*as state"):
                 history_in(other, ProviderStore(2, "x"))
 
     def test_a_query_without_committed_batch_is_not_there_yet(self, tmp_path: Path) -> None:

@@ -38,4 +38,4 @@ def test_copies_that_told_no_location_and_both_went_on_are_no_base() -> None:
     third.checkpoints.starts.note_checkpoint(third.run, CHECKPOINT)
     asked = AskedKeyGroups.of_subtask(MAX_PARALLELISM, 2, 0)
     with pytest.raises(ContradictingRunsError, match=r"runs 1 and 2 .* epoch 2"):
-        third.checkpoints.latest_share_before(7, third.run, asked)
+        third.checkpoints.bases.before(7, third.run, asked)

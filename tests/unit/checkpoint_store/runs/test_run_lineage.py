@@ -11,7 +11,6 @@ from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory, W
 from checkpoint_store.runs.run_lineage import (
     Lineage,
     by_epoch,
-    is_overtaken,
     lineage_of,
     timeline_of,
 )
@@ -110,7 +109,7 @@ def test_a_run_that_was_asked_for_a_later_epoch_has_gone_past_the_one_before() -
     starts = [FIRST, begun(1, 3, None, "reached"), begun(2, 2, (1, 1))]
     timeline = lineage(starts, {1: [0, 1, 2], 2: [2]})
     assert live(timeline) == [(1, 0), (1, 1), (1, 2)]
-    assert (timeline.newest_run, timeline.reached, is_overtaken(timeline, 3)) == (1, 3, False)
+    assert (timeline.newest_run, timeline.reached) == (1, 3)
 
 
 def test_a_first_epoch_that_is_known_to_be_committed_has_no_rival() -> None:
@@ -202,8 +201,3 @@ def test_a_run_whose_start_is_not_written_yet_has_run_the_last_epoch_again() -> 
     timeline = lineage([FIRST], {1: [0, 1, 2], 2: [2]})
     assert live(timeline) == [(1, 0), (1, 1), (2, 2)]
     assert timeline.rivals == (EpochDirectory(2, 2), EpochDirectory(2, 1))
-
-
-def test_a_run_is_overtaken_if_another_is_past_its_first_epoch() -> None:
-    timeline = lineage([FIRST], {1: [0, 1, 2]})
-    assert [is_overtaken(timeline, epoch) for epoch in (1, 2, 3)] == [True, False, False]

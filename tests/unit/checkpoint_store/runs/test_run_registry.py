@@ -9,7 +9,7 @@ import pytest
 
 from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.completed_checkpoint import Run
-from checkpoint_store.epochs.operator_layout import RunName
+from checkpoint_store.epochs.operator_layout import RunMark
 from checkpoint_store.runs.run_registry import RunRegistry
 from tests.support.stores.fake_object_store import DictObjectStore
 
@@ -17,8 +17,8 @@ from tests.support.stores.fake_object_store import DictObjectStore
 def store_with(*marks: tuple[int, str, int]) -> DictObjectStore:
     """Make a store with marks (number, run id, level)."""
     objects = DictObjectStore()
-    for unique, (number, run_id, level) in enumerate(marks):
-        objects.put(str(RunName(Run(number, run_id), f"{unique:012x}", level)), b"")
+    for number, run_id, level in marks:
+        objects.put(str(RunMark(Run(number, run_id), level)), b"")
     return objects
 
 

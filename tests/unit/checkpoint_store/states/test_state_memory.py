@@ -124,7 +124,7 @@ def test_what_was_not_used_for_longest_goes_first_when_memory_is_full() -> None:
     for number, start in ((0, 10), (1, 10), (0, 11), (2, 10)):
         files_of_changes(histories[number], memory, start, start + 1)
     assert [states.get(part, 99) is not None for part in parts] == [True, False, True]
-    assert states.nbytes <= memory.most_bytes
+    assert states._held() <= memory.most_bytes
     files_of_changes(histories[1], memory, 11, 12)
 
 
@@ -132,10 +132,10 @@ def test_a_state_beyond_the_bound_is_not_kept_nor_read_whole_again() -> None:
     history = history_of([put(id, "x" * 100, id) for id in range(8)], [put(1, "b", 2)], [gone(1)])
     memory = StateMemory(most_bytes=300)
     files_of_changes(history, memory, 10, 11)
-    assert memory.states.nbytes == 0
+    assert memory.states._held() == 0
     assert not memory.states.fits(StatePart(history.url, SHAPE, KeyGroupRange(0, 7)), 2, 300)
     files_of_changes(history, memory, 11, 12)
-    assert memory.states.nbytes == 0
+    assert memory.states._held() == 0
 
 
 def test_many_small_changes_do_not_make_a_state_of_many_parts() -> None:

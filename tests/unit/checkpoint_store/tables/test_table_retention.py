@@ -144,12 +144,6 @@ class TestRetainingVersions:
             left.append(len(TableStore(objects).versions()))
         assert left == [150, 50, 10]
 
-    def test_fewer_than_two_versions_are_never_kept(self) -> None:
-        objects = written(13)
-        with pytest.raises(ValueError, match="at least 2"):
-            retain(objects, 1)
-        assert TableStore(objects).versions() == [*range(13)]
-
     def test_compactions_of_deleted_versions_go_and_their_files_as_versions_name_them(self) -> None:
         objects = written(5, merging=False)
         adopted = compact(objects, 4)

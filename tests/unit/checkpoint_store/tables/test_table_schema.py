@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
 from checkpoint_store.errors import TableSchemaError
-from checkpoint_store.files.schema_columns import column_names, selected
-from checkpoint_store.tables.table_schema import evolved, without_nullability
+from checkpoint_store.files.schema_columns import column_names, selected, without_nullability
+from checkpoint_store.tables.table_schema import evolved
 from tests.support.tables.table_rows_of import schema_json
 
 URL = "file:///table"

@@ -74,16 +74,13 @@ def test_a_table_with_other_rules_is_refused_with_both_values(
 
 def test_a_table_without_rows_says_how_to_make_it_anew(objects: DictObjectStore) -> None:
     ScriptedTable(objects)
-    with pytest.raises(TableMismatchError, match=r"has no rows: .* or delete .*/table\.json"):
-        ScriptedTable(objects, metadata=SEQUENCED)
-    ScriptedTable(objects).commit(0, put(1, "a", 1))
-    with pytest.raises(TableMismatchError, match="write into another table"):
+    with pytest.raises(TableMismatchError, match=r"has no rows, delete .*/table\.json"):
         ScriptedTable(objects, metadata=SEQUENCED)
 
 
 def test_no_table_is_made_in_the_store_of_an_operator(objects: DictObjectStore) -> None:
     KeyedOperator(objects)
-    with pytest.raises(NotATableError, match="is the store of an operator"):
+    with pytest.raises(NotATableError, match=r"it has runs, store\.json"):
         ScriptedTable(objects)
     assert "table.json" not in objects.objects
 

@@ -332,7 +332,7 @@ def test_a_reader_that_is_not_installed_as_a_package_is_told(
 ) -> None:
     with (
         mock.patch.object(database_readers, "GROUP", "nobody.has_this"),
-        pytest.raises(DatabaseReaderError, match="has no installed package that reads it"),
+        pytest.raises(DatabaseReaderError, match="no installed package reads it"),
     ):
         [*stored.databases.read(handle, KEY_GROUPS)]
 

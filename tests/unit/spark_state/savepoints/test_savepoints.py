@@ -25,7 +25,7 @@ from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_files import AttemptFiles
 from checkpoint_store.operators.epoch_pins import PIN_SECONDS, EpochPins
-from checkpoint_store.operators.operator_errors import NoSavepointError
+from checkpoint_store.operators.operator_errors import NotAnOperatorError
 from checkpoint_store.state_reader import open_store
 from cowstate.cli.command_line import main
 from spark_state import Savepoint, restore, savepoint
@@ -222,7 +222,7 @@ def test_what_is_no_operator_is_told_of_savepoints_and_not_of_progress(tmp_path:
     (tmp_path / "checkpoint/commits/0").write_text("v1\n{}")
     checkpoint, saved = str(tmp_path / "checkpoint"), str(tmp_path / "saved")
     for refused in (lambda: savepoint(checkpoint, saved), lambda: restore(checkpoint, saved)):
-        with pytest.raises(NoSavepointError, match="nor a savepoint of one") as raised:
+        with pytest.raises(NotAnOperatorError, match="nor a savepoint of one") as raised:
             refused()
         assert "progress" not in str(raised.value).lower()
     assert not (tmp_path / "saved").exists()

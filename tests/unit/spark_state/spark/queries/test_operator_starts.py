@@ -149,12 +149,12 @@ def test_a_script_that_ends_looks_for_the_first_commit_once_more(
     inputs = OperatorInputs(PlannedOperator("totals", str(tmp_path), 0, 1.0), (0,), 1)
     session = Mock(sparkContext=Mock(master="local[2]"))
     operator_starts._watch_first_commit(session, [inputs], Query())  # type: ignore[arg-type]
-    assert len(first.checkpoints.lineage().rivals) == 2
+    assert len(first.checkpoints.bases.lineage().rivals) == 2
     monkeypatch.setattr(
         Query, "recentProgress", [{"batchId": 0, "durationMs": {"commitOffsets": 1}}]
     )
     at_exit[0]()
-    assert first.checkpoints.lineage().rivals == ()
+    assert first.checkpoints.bases.lineage().rivals == ()
 
 
 class Server:

@@ -205,7 +205,7 @@ def test_a_store_without_an_epoch_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_operator_is_refused_without_words_of_progress(tmp_path: Path) -> None:
     (tmp_path / "commits").mkdir()
     (tmp_path / "commits/0").write_text("v1\n{}")
-    with pytest.raises(ConfigurationError, match="is not the store of an operator") as raised:
+    with pytest.raises(ConfigurationError, match="neither the store of an operator") as raised:
         planned(tmp_path)
     assert "progress" not in str(raised.value).lower()
 
