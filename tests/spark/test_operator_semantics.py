@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import spark_state
-from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.key_group_hash import KeyGroupAssignment
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.processors.processors import TOTALS_SCHEMA, Processor, RunningTotals
 from tests.support.provider.provider_jobs import configured
