@@ -33,7 +33,8 @@ class FrozenKeys:
         return key if self._frozen_as_it_is else frozen(key)
 
     def freeze_all(self, keys: Iterable[tuple[Any, ...]]) -> Iterable[FrozenKey]:
-        """Freeze keys that are already in the canonical form, such as keys read from files."""
+        """Freeze keys that are already in the canonical form, such as keys read from files. None
+        stays None."""
         return keys if self._frozen_as_it_is else map(frozen, keys)
 
     def thaw(self, key: FrozenKey) -> tuple[Any, ...]:

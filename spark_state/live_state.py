@@ -340,7 +340,7 @@ def _read_changes(
     if not (_is_there(reader, shown.info) and _is_there(reader, newest)):
         return None
     rows = rows.filter(pc.not_equal(rows.column(CHANGE_TYPE), pa.scalar(PREIMAGE)))
-    if not shown.columns.holds(rows.drop_columns(list(CHANGE_COLUMNS)).schema):
+    if not shown.columns.schema.equals(rows.drop_columns(list(CHANGE_COLUMNS)).schema):
         return None
     changes: dict[Key, RowValue | None] = {}
     for batch in rows.to_batches(max_chunksize=ROWS_PER_BATCH):

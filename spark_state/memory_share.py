@@ -6,24 +6,20 @@ import threading
 
 
 class MemoryUse:
-    """Number of bytes that several users hold together. Safe to use from several threads."""
+    """Number of bytes that several users hold together. Safe to use from several threads. Only
+    `add` sets `bytes`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bytes = 0
-
-    @property
-    def bytes(self) -> int:
-        """The bytes that all users hold now."""
-        return self._bytes
+        self.bytes = 0
 
     def add(self, more_bytes: int, most_bytes: int | None = None) -> bool:
         """Add bytes, or subtract with a negative number. Returns False, and adds nothing, if the
         sum would be above `most_bytes`."""
         with self._lock:
-            if most_bytes is not None and self._bytes + more_bytes > most_bytes:
+            if most_bytes is not None and self.bytes + more_bytes > most_bytes:
                 return False
-            self._bytes += more_bytes
+            self.bytes += more_bytes
             return True
 
 

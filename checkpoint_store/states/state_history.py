@@ -56,7 +56,7 @@ class StateShape:
         ignores_nulls           a null in a row keeps the value of the key
         kind                    kind of an operator's state; a list or map state has one value
                                 column, with the whole list or map
-        key_groups_follow_keys  `spark_state.key_group_assignment` tells the key group of a key;
+        key_groups_follow_keys  `spark_state.key_group_hash` tells the key group of a key;
                                 if false, only the writer knows
         expires                 files tell when values, elements or entries expire
     """

@@ -38,7 +38,7 @@ from pyspark.sql.datasource import (
 
 from checkpoint_store.files.key_bounds import ValueRange, bound_of
 from spark_state.errors import KeyGroupError
-from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.key_group_hash import KeyGroupAssignment
 
 KeyValues = tuple[Any, ...]
 

@@ -190,16 +190,13 @@ def _ranges(kept: KeptState, is_worn: npt.NDArray[np.bool_]) -> tuple[KeyGroupRa
         return (kept.key_groups,)
     bounds = np.flatnonzero(np.diff(np.concatenate(([False], is_worn, [False]))))
     ranges = [(int(start), int(end)) for start, end in bounds.reshape(-1, 2)]
-    if _is_cheap(kept, 0, ranges[0][0]):
-        ranges[0] = (0, ranges[0][1])
-    if _is_cheap(kept, ranges[-1][1], len(is_worn)):
-        ranges[-1] = (ranges[-1][0], len(is_worn))
-    joined = [ranges[0]]
-    for start, end in ranges[1:]:
+    joined = [(0, 0)]
+    for start, end in (*ranges, (len(is_worn), len(is_worn))):
         if _is_cheap(kept, joined[-1][1], start):
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))
+    joined = [(start, end) for start, end in joined if start < end]
     while len(joined) > _most_ranges(kept):
         gaps = [_cost(kept, joined[n][1], joined[n + 1][0]) for n in range(len(joined) - 1)]
         n = int(np.argmin(gaps))

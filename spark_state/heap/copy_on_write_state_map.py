@@ -22,7 +22,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from itertools import islice
 from typing import Generic, TypeVar
 
 from spark_state.heap.copy_on_write_state_map_snapshot import (
@@ -66,7 +65,6 @@ class CopyOnWriteStateMap(Generic[K, S]):
         self.incremental_rehash_table_size = 0
         self.rehash_index = 0
         self.threshold = capacity * 3 // 4
-        self.mod_count = 0
 
     def __len__(self) -> int:
         return self.primary_table_size + self.incremental_rehash_table_size
@@ -111,7 +109,16 @@ class CopyOnWriteStateMap(Generic[K, S]):
         version = self.state_map_version
         entry = StateMapEntry(key, code, state, None, version, version)
         table = self._table_of(code) if self.incremental_rehash_table else self.primary_table
-        self._insert(table, code & (len(table) - 1), entry)
+        index = code & (len(table) - 1)
+        entry.next = table[index]
+        table[index] = entry
+        if table is self.primary_table:
+            self.primary_table_size += 1
+        else:
+            self.incremental_rehash_table_size += 1
+        # A map that is not growing has only the primary table.
+        if self.primary_table_size > self.threshold and not self.incremental_rehash_table:
+            self._begin_rehash()
         return entry
 
     def own_found(self, entry: StateMapEntry[K, S]) -> StateMapEntry[K, S]:
@@ -137,10 +144,9 @@ class CopyOnWriteStateMap(Generic[K, S]):
         if entry is not None:
             self.remove_found(entry)
 
-    def remove_found(self, entry: StateMapEntry[K, S]) -> S:
-        """Remove an entry and return the removed state, which a snapshot may share. An operation on
-        the map must have returned `entry`, and no later operation may have copied or removed
-        `entry`."""
+    def remove_found(self, entry: StateMapEntry[K, S]) -> None:
+        """Remove an entry. An operation on the map must have returned `entry`, and no later
+        operation may have copied or removed `entry`."""
         code = entry.hash
         table = self._table_of(code) if self.incremental_rehash_table else self.primary_table
         index = code & (len(table) - 1)
@@ -149,29 +155,24 @@ class CopyOnWriteStateMap(Generic[K, S]):
         while of_chain is not entry:
             assert of_chain is not None, "the entry is in this chain"
             previous, of_chain = of_chain, of_chain.next
-        self._unlink(table, index, previous, entry)
-        return entry.state
+        if previous is None:
+            table[index] = entry.next
+        else:
+            required = self.highest_required_snapshot_version
+            if previous.entry_version < required:
+                previous = self._copy_prefix(table, code, previous, required)
+            previous.next = entry.next
+        if table is self.primary_table:
+            self.primary_table_size -= 1
+        else:
+            self.incremental_rehash_table_size -= 1
 
     def __iter__(self) -> Iterator[tuple[K, S]]:
-        """Yield (key, state) of every entry, for reading. The caller may read and set states during
-        the iteration. Raises RuntimeError when the caller adds or removes an entry."""
-        # Any operation on a growing map moves entries, so an iteration would meet some entries
-        # twice.
-        while self.incremental_rehash_table:
-            self._rehash_step()
-        expected = self.mod_count
-        for index, entry in enumerate(self.primary_table):
-            place = 0
-            while entry is not None:
+        """Yield (key, state) of every entry. No operation on the map is allowed meanwhile, because
+        any operation on a growing map moves entries."""
+        for head in (*self.primary_table, *self.incremental_rehash_table):
+            for entry in chain(head):
                 yield entry.key, entry.state
-                if self.mod_count != expected:
-                    raise RuntimeError(
-                        "the map was changed while it was iterated: an entry was added or "
-                        "removed; collect what to change first"
-                    )
-                # A put may have replaced this entry and the next entry by private copies.
-                place += 1
-                entry = next(islice(chain(self.primary_table[index]), place, None), None)
 
     def snapshot(self) -> CopyOnWriteStateMapSnapshot[K, S]:
         """Take a snapshot of the current entries. Copies the bucket arrays and no entry."""
@@ -201,44 +202,10 @@ class CopyOnWriteStateMap(Generic[K, S]):
 
     def release_snapshot(self, version: int) -> None:
         """Forget the version of a snapshot, so the map copies no more entries for the snapshot.
-        Raises ValueError if the snapshot is not open."""
+        Safe to call again."""
         with self._lock:
-            if version not in self.snapshot_versions:
-                raise ValueError(f"snapshot {version} is not open: it was released before")
-            self.snapshot_versions.remove(version)
+            self.snapshot_versions.discard(version)
             self.highest_required_snapshot_version = max(self.snapshot_versions, default=0)
-
-    def _insert(self, table: list[Bucket[K, S]], index: int, entry: StateMapEntry[K, S]) -> None:
-        entry.next = table[index]
-        table[index] = entry
-        self.mod_count += 1
-        if table is self.primary_table:
-            self.primary_table_size += 1
-        else:
-            self.incremental_rehash_table_size += 1
-        # A map that is not growing has only the primary table.
-        if self.primary_table_size > self.threshold and not self.incremental_rehash_table:
-            self._begin_rehash()
-
-    def _unlink(
-        self,
-        table: list[Bucket[K, S]],
-        index: int,
-        previous: Bucket[K, S],
-        entry: StateMapEntry[K, S],
-    ) -> None:
-        if previous is None:
-            table[index] = entry.next
-        else:
-            required = self.highest_required_snapshot_version
-            if previous.entry_version < required:
-                previous = self._copy_prefix(table, previous.hash, previous, required)
-            previous.next = entry.next
-        self.mod_count += 1
-        if table is self.primary_table:
-            self.primary_table_size -= 1
-        else:
-            self.incremental_rehash_table_size -= 1
 
     def _copy_prefix(
         self,

@@ -81,7 +81,7 @@ class CopyOnWriteStateMapSnapshot(Generic[K, S]):
             raise RuntimeError(f"snapshot {self.version} was released; read it before releasing it")
 
     def release(self) -> None:
-        """Let the map forget the version of the snapshot. Raises ValueError when called twice."""
+        """Let the map forget the version of the snapshot. Safe to call again."""
         self._release(self.version)
         self.released = True
         # Delete in pieces, because no other thread runs while Python frees a list.

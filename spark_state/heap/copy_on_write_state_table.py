@@ -12,6 +12,8 @@ from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMa
 
 K = TypeVar("K")
 S = TypeVar("S")
+CopyOnWriteStateTableSnapshot = dict[int, CopyOnWriteStateMapSnapshot[K, S]]
+"""The snapshots of a table's maps, by key group. A key group without a map has no snapshot."""
 
 
 class CopyOnWriteStateTable(Generic[K, S]):
@@ -51,14 +53,13 @@ class CopyOnWriteStateTable(Generic[K, S]):
         return {key_group: len(state_map) for key_group, state_map in self._maps.items()}
 
     def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[K, S]:
-        """Take a snapshot of the maps of `key_groups`."""
-        return CopyOnWriteStateTableSnapshot(
-            {
-                key_group: entries.snapshot()
-                for key_group, entries in self._maps.items()
-                if key_group in key_groups
-            }
-        )
+        """Take a snapshot of the maps of `key_groups`. The reader of a key group releases the
+        snapshot of the key group after the last row."""
+        return {
+            key_group: entries.snapshot()
+            for key_group, entries in self._maps.items()
+            if key_group in key_groups
+        }
 
     def check_invariants(self) -> None:
         """Assert the invariants of every map, and that all key groups with a map are in the
@@ -66,21 +67,3 @@ class CopyOnWriteStateTable(Generic[K, S]):
         for key_group, entries in self._maps.items():
             assert key_group in self.key_groups
             entries.check_invariants()
-
-
-class CopyOnWriteStateTableSnapshot(Generic[K, S]):
-    """The snapshots of a table's maps, one per key group. The reader of a key group releases the
-    snapshot of the key group after the last row."""
-
-    def __init__(self, snapshots: dict[int, CopyOnWriteStateMapSnapshot[K, S]]) -> None:
-        self._snapshots = snapshots
-
-    def of_key_group(self, key_group: int) -> CopyOnWriteStateMapSnapshot[K, S] | None:
-        """Return the snapshot of a key group's map, None if the key group had no map."""
-        return self._snapshots.get(key_group)
-
-    def release_all(self) -> None:
-        """Release every snapshot that is not yet released."""
-        for snapshot in self._snapshots.values():
-            if not snapshot.released:
-                snapshot.release()

@@ -201,7 +201,6 @@ class ElementMaps(Generic[E, V]):
         if self._key is not None:
             self._map.check_entry(self._key, self._entry)
             assert self.found is (None if self._entry is None else self._entry.state)
-        self._key = None  # an iteration over a map moves entries
         self._maps.check_invariants()
         sizes: dict[int, int] = {}
         due: dict[Any, int] = {}

@@ -133,7 +133,8 @@ class HeapElementTable(Generic[E, V]):
 
     def elements(self) -> list[tuple[E, V]]:
         elements = self._maps.get(self._current.key, self._current.key_group)
-        return [] if elements is None else elements_in_order(elements)
+        values = {} if elements is None else elements.values
+        return [(element, values[element]) for element in in_order(values)]
 
     def clear(self) -> None:
         elements = self._maps.take(self._current.key, self._current.key_group)
@@ -255,9 +256,3 @@ class HeapElementTable(Generic[E, V]):
             assert self._of_key is self._before[self._noted_key]
         for key, before in self._before.items():
             assert before.now is self._maps.get(key, before.key_group)
-
-
-def elements_in_order(elements: Elements[E, V]) -> list[tuple[E, V]]:
-    """Return the elements of a key with their values, in the order of the elements."""
-    values = elements.values
-    return [(element, values[element]) for element in in_order(values)]

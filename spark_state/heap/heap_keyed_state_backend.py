@@ -52,13 +52,14 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
         wanted = self.key_groups if key_groups is None else key_groups
         taken = [(table, table.snapshot(wanted)) for table in self._tables]
         states = [
-            KeptEntries(table.name, table.serializer, partial(_rows, table, snapshot))
-            for table, snapshot in taken
+            KeptEntries(table.name, table.serializer, partial(_rows, table, snapshots))
+            for table, snapshots in taken
         ]
 
         def let_go() -> None:
-            for _, snapshot in taken:
-                snapshot.release_all()
+            for _, snapshots in taken:
+                for snapshot in snapshots.values():
+                    snapshot.release()
 
         return FullSnapshot(self._key_columns, states, wanted, let_go)
 
@@ -69,11 +70,11 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
 
 
 def _rows(
-    table: HeapTable, snapshot: CopyOnWriteStateTableSnapshot[Key, Any], key_group: int
+    table: HeapTable, snapshots: CopyOnWriteStateTableSnapshot[Key, Any], key_group: int
 ) -> Iterator[tuple[Key, Any]]:
     """Yield the file rows of a key group, each with the key, see RowsOfKeyGroup. The snapshot of
     the key group is released when all rows have been read."""
-    entries = snapshot.of_key_group(key_group)
+    entries = snapshots.get(key_group)
     if entries is None:
         return
     for key, state in entries:

@@ -44,9 +44,8 @@ Entry = StateMapEntry[Any, Any]
 def bytes_of_values(maps: Collection[Map], looked_at: int = FEW) -> int:
     """Estimate the bytes of the maps of a value state from about `looked_at` entries."""
     sample = _some_entries(maps, looked_at)
-    if not sample:
-        return _bytes_of_buckets(maps)
-    each = sum(_bytes_of_entry(entry) + bytes_of(entry.state) for entry in sample) / len(sample)
+    together = sum(_bytes_of_entry(entry) + bytes_of(entry.state) for entry in sample)
+    each = together / max(len(sample), 1)
     return _bytes_of_buckets(maps) + round(each * sum(map(len, maps)))
 
 
@@ -60,9 +59,8 @@ def bytes_of_elements(
     keys. `due_bytes` returns the bytes that the index of due times takes for an element and a
     value."""
     sample = _some_entries(maps, looked_at)
-    if not sample:
-        return _bytes_of_buckets(maps)
     of_keys = of_elements = 0.0
+    sampled_elements = 0
     for entry in sample:
         values = entry.state.values
         some = [*islice(values.items(), _ELEMENTS)]
@@ -72,8 +70,9 @@ def bytes_of_elements(
             for element, value in some
         ) / len(some)
         of_elements += getsizeof(values) + each * len(values)
-    key_bytes = of_keys / len(sample) * sum(map(len, maps))
-    element_bytes = of_elements / sum(len(entry.state.values) for entry in sample) * elements
+        sampled_elements += len(values)
+    key_bytes = of_keys / max(len(sample), 1) * sum(map(len, maps))
+    element_bytes = of_elements / max(sampled_elements, 1) * elements
     return _bytes_of_buckets(maps) + round(key_bytes + element_bytes)
 
 

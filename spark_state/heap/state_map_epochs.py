@@ -97,7 +97,8 @@ Pinned = tuple[weakref.ref[OverlaidSnapshot[K, S]], CopyOnWriteStateMapSnapshot[
 
 class StateMapEpochs(Generic[K, S]):
     """The map to which epochs are applied. One thread at a time may use this object; any thread may
-    read the epochs. `entries` is the state after epoch `number`."""
+    read the epochs. `entries` is the state after epoch `number`. `newest`: the epoch applied
+    last."""
 
     def __init__(self, number: int, entries: Iterable[tuple[K, S]]) -> None:
         self._map: CopyOnWriteStateMap[K, S] = CopyOnWriteStateMap()
@@ -106,17 +107,12 @@ class StateMapEpochs(Generic[K, S]):
         self._pinned: list[Pinned[K, S]] = []
         self._changes = 0
         self._overlaid = self._overlay()
-        self._newest = StateMapEpoch(number, self._overlaid, len(self._map))
-
-    @property
-    def newest(self) -> StateMapEpoch[K, S]:
-        """The newest epoch: the epoch applied last."""
-        return self._newest
+        self.newest = StateMapEpoch(number, self._overlaid, len(self._map))
 
     def apply(self, number: int, changes: Mapping[K, S | None]) -> None:
         """Apply the changes of epoch `number`, greater than the newest epoch. A change to None
         removes the key."""
-        assert number > self._newest.number, "epochs are applied in order"
+        assert number > self.newest.number, "epochs are applied in order"
         self._release_unpinned()
         overlay = self._overlaid.overlay
         self._changes += len(changes)
@@ -132,7 +128,7 @@ class StateMapEpochs(Generic[K, S]):
         if begins:
             self._changes = 0
             self._overlaid = self._overlay()
-        self._newest = StateMapEpoch(number, self._overlaid, len(self._map))
+        self.newest = StateMapEpoch(number, self._overlaid, len(self._map))
 
     def _most_changes(self) -> int:
         buckets = len(self._map.primary_table)
@@ -157,6 +153,6 @@ class StateMapEpochs(Generic[K, S]):
         assert {base.version for _, base in self._pinned} == self._map.snapshot_versions
         assert self._changes <= self._most_changes()
         entries = dict(self._map)
-        assert dict(self._newest) == entries
-        assert all(self._newest.get(key) == state for key, state in entries.items())
-        assert len(self._newest) == len(self._map)
+        assert dict(self.newest) == entries
+        assert all(self.newest.get(key) == state for key, state in entries.items())
+        assert len(self.newest) == len(self._map)

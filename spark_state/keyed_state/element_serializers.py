@@ -108,11 +108,7 @@ class MapSerializer(ElementSerializer):
     def from_arrow(self, array: Any) -> list[ElementRow[Value]]:
         stored, values = array.flatten()
         keys: Any = self.key.from_arrow(stored)
-        frozen = [*self.keys.freeze_all(key for key in keys if key is not None)]
-        next_key = iter(frozen)
-        return _rows(
-            [None if key is None else next(next_key) for key in keys], self.value.from_arrow(values)
-        )
+        return _rows([*self.keys.freeze_all(keys)], self.value.from_arrow(values))
 
 
 class ValueSerializer(ElementSerializer):

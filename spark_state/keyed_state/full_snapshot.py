@@ -10,9 +10,9 @@ many rows has several files, each with some key groups.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
@@ -104,38 +104,19 @@ def tables_of(
     key_columns: KeyColumns, states: Sequence[KeptEntries], key_groups: KeyGroupRange
 ) -> Iterator[tuple[pa.Table, int]]:
     """Yield tables of sorted rows, each with the last key group of the table. No table is empty."""
-    taken = [_Taken() for _ in states]
+    taken = _none_of(states)
     for key_group in key_groups:
-        for rows, state in zip(taken, states, strict=True):
-            rows.take(key_group, state)
-        if sum(len(rows.keys) for rows in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
-            yield _table(key_columns, states, taken), key_group
-            taken = [_Taken() for _ in states]
-    if any(rows.keys for rows in taken):
-        yield _table(key_columns, states, taken), key_groups.end
+        for entries, state in zip(taken, states, strict=True):
+            rows = list(state.rows(key_group))
+            cast(list[Key], entries.keys).extend([key for key, _ in rows])
+            entries.states.extend([row for _, row in rows])
+            entries.key_groups.extend(repeat(key_group, len(rows)))
+        if sum(len(entries.keys) for entries in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
+            yield to_table(key_columns, taken), key_group
+            taken = _none_of(states)
+    if any(entries.keys for entries in taken):
+        yield to_table(key_columns, taken), key_groups.end
 
 
-@dataclass(slots=True)
-class _Taken:
-    """The entries of one state in some key groups, as parallel lists."""
-
-    keys: list[Key] = field(default_factory=list)
-    key_groups: list[int] = field(default_factory=list)
-    states: list[Any] = field(default_factory=list)
-
-    def take(self, key_group: int, state: KeptEntries) -> None:
-        """Add the entries of a key group."""
-        rows = list(state.rows(key_group))
-        self.keys.extend([key for key, _ in rows])
-        self.states.extend([row for _, row in rows])
-        self.key_groups.extend(repeat(key_group, len(rows)))
-
-
-def _table(
-    key_columns: KeyColumns, states: Sequence[KeptEntries], taken: Sequence[_Taken]
-) -> pa.Table:
-    entries = [
-        StateEntries(state.name, state.serializer, rows.keys, rows.key_groups, rows.states)
-        for state, rows in zip(states, taken, strict=True)
-    ]
-    return to_table(key_columns, entries)
+def _none_of(states: Sequence[KeptEntries]) -> list[StateEntries]:
+    return [StateEntries(state.name, state.serializer, [], [], []) for state in states]

@@ -38,26 +38,16 @@ class KeyColumns:
             return [()] * length
         return list(zip(*(_values(column) for column in columns), strict=True))
 
-    def shown(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a key in the form for processors: with structs as dicts and arrays as lists, as in
-        Spark."""
-        if not self.has_structs:
-            return key
-        return tuple(map(_shown, key, self.arrow_types))
-
-    def all_shown(self, keys: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return keys in the form for processors; the same list if the forms are equal."""
-        return [*map(self.shown, keys)] if self.has_structs else keys
-
-    @property
-    def has_structs(self) -> bool:
-        """True if the form of keys for processors differs from the form in tables."""
-        return any(map(pa.types.is_nested, self.arrow_types))
+    def all_shown(self, keys: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+        """Return keys in the form for processors: with structs as dicts and arrays as lists, as in
+        Spark. Returns `keys` if the forms are equal."""
+        if not any(map(pa.types.is_nested, self.arrow_types)):
+            return keys
+        return [tuple(map(_shown, key, self.arrow_types)) for key in keys]
 
     def to_arrow(self, keys: Sequence[tuple[Any, ...]]) -> list[pa.Array[Any]]:
         """Return one Arrow array per column from keys."""
-        shown = map(self.shown, keys) if self.has_structs else keys
-        columns = zip(*shown, strict=True) if keys else ([] for _ in self.names)
+        columns = zip(*self.all_shown(keys), strict=True) if keys else ([] for _ in self.names)
         return [
             pa.array(column, arrow_type)
             for column, arrow_type in zip(columns, self.arrow_types, strict=True)

@@ -44,10 +44,6 @@ class RowColumns:
             nested=tuple(i for i, field in enumerate(values) if pa.types.is_nested(field.type)),
         )
 
-    def holds(self, schema: pa.Schema) -> bool:
-        """Return True if rows of `schema` have these columns."""
-        return self.schema.equals(schema)
-
     def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[Key, RowValue]]:
         length = batch.num_rows
         keys = self.keys.to_keys([batch.column(name) for name in self.keys.names], length)

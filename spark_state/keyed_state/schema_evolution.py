@@ -20,7 +20,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint_store.files.element_columns import MAP_VALUE
 from checkpoint_store.schema_text import schema_texts
 from spark_state.errors import StateMigrationError
 from spark_state.state_descriptor import StateDescriptor
@@ -50,7 +49,7 @@ def check_evolution(stored: StateDescriptor, declared: StateDescriptor) -> None:
             "declare it as it is in the store (the duration may be another one), or give the state "
             "another name"
         )
-    problem = _problem(stored.value_type, declared.value_type, stored.kind == "map")
+    problem = _change_of(stored.value_type, declared.value_type, "the value")
     if problem is not None:
         was, wanted = schema_texts(stored.schema_json, declared.schema_json)
         raise StateMigrationError(
@@ -64,15 +63,6 @@ def check_evolution(stored: StateDescriptor, declared: StateDescriptor) -> None:
 def _spark_kind(descriptor: StateDescriptor) -> str:
     kind = f"{descriptor.kind.capitalize()}State"
     return kind if descriptor.ttl_ms is None else f"{kind}WithTTL"
-
-
-def _problem(stored: Any, declared: Any, of_map: bool) -> str | None:
-    if of_map:
-        stored_map, declared_map = stored.field(MAP_VALUE).type, declared.field(MAP_VALUE).type
-        if stored_map.key_type != declared_map.key_type:
-            return "the user key of a map cannot change"
-        return _change_of(stored_map.item_type, declared_map.item_type, "the value")
-    return _change_of(stored, declared, "the value")
 
 
 def _change_of(stored: Any, declared: Any, what: str) -> str | None:

@@ -56,7 +56,7 @@ class StateForm:
     values: Any
     has_elements: bool
     due_time: DueTime | None
-    seen: Callable[[Any], Any]
+    seen: Callable[[Any], Any] = lambda table: table
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ def form_of(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> Sta
             values = MapSerializer(descriptor.value_type, owner, forms)
         case "timers":
             values = TimerSerializer()
-            return StateForm(values, values, True, lambda time_ms, _: time_ms, _as_it_is)
+            return StateForm(values, values, True, lambda time_ms, _: time_ms)
     if ttl_ms is None:
-        return StateForm(values, values, not is_value, None, _as_it_is)
+        return StateForm(values, values, not is_value, None)
 
     def seen(table: Any) -> Any:
         elements: ExpiringElements[Any] = ExpiringElements(table, ttl_ms, clock)
@@ -106,7 +106,3 @@ def state_of_key(opened: OpenTable) -> State:
             return MapState(opened.table, opened.values)
         case "timers":
             return Timers(opened.table)
-
-
-def _as_it_is(table: Any) -> Any:
-    return table

@@ -138,24 +138,26 @@ class OperatorStates:
         self._backend = backend
         self._make_row = make_row
         self._modes: dict[str, OperatorStateMode] = {}
-        self._lists: dict[str, OperatorListState] = {}
-        self._maps: dict[str, BroadcastMapState] = {}
+        self._states: dict[str, OperatorListState | BroadcastMapState] = {}
         for meta_info in meta_infos:
             self.declare(meta_info)
 
     @property
     def broadcast(self) -> Mapping[str, BroadcastMapState]:
         """The broadcast states by name."""
-        return self._maps
+        states = self._states.items()
+        return {name: state for name, state in states if isinstance(state, BroadcastMapState)}
 
     def declare(self, meta_info: OperatorStateMetaInfo) -> OperatorListState | BroadcastMapState:
         """Add a state. Raises the errors of `OperatorStateBackend.register`."""
         name, state = meta_info.name, self._backend.register(meta_info)
         self._modes[name] = meta_info.mode
-        if isinstance(state, ListOperatorState):
-            return self._lists.setdefault(name, OperatorListState(state, self._make_row))
-        of_processor = BroadcastMapState(state, self._make_row, self.broadcast_side)
-        return self._maps.setdefault(name, of_processor)
+        self._states[name] = (
+            OperatorListState(state, self._make_row)
+            if isinstance(state, ListOperatorState)
+            else BroadcastMapState(state, self._make_row, self.broadcast_side)
+        )
+        return self._states[name]
 
     def look_up(self, mode: OperatorStateMode, name: str) -> OperatorListState | BroadcastMapState:
         """Return a declared state. Raises ConfigurationError if no state has this name and mode."""
@@ -165,7 +167,7 @@ class OperatorStates:
                 f"(declared: {', '.join(sorted(self._modes)) or 'none'}); init must declare the "
                 "same states always"
             )
-        return self._maps[name] if mode == "broadcast" else self._lists[name]
+        return self._states[name]
 
 
 def _row_of(struct_type: Any, make_row: MakeRow) -> Callable[[Item], Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import TimerValues
@@ -18,7 +17,6 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.processor.input.epoch_inputs import INITIAL_ROWS, KEYED_ROWS, RowsByKey
-from spark_state.processor.input.key_grouping import KeyedInput
 from spark_state.processor.row_form import RowForm
 
 KEYS_PER_CHECK = 256
@@ -78,52 +76,43 @@ def handle_initial_state(run: EpochRun) -> Iterator[Any]:
     states and timers belong to a key.
     """
     initial = run.inputs[INITIAL_ROWS]
-    for keyed in initial.by_key(run.key_columns):
-        _handle_initial_rows(run, keyed, initial.layout.row_names)
-    return iter(())
-
-
-def _handle_initial_rows(run: EpochRun, keyed: KeyedInput, names: tuple[str, ...]) -> None:
-    rows_by_key = run.row_form.rows_by_key(keyed, names)
     handle_state, timer_values = run.processor.handleInitialState, run.timer_values
-    shown_keys = run.key_columns.all_shown(keyed.keys)
-    run.call.begin("handleInitialState", has_key=True)
-    keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
-    for number, (key, key_group, shown_key, rows) in enumerate(keys):
-        if not number % KEYS_PER_CHECK:
-            run.check()
-        run.backend.set_current_key(key, key_group)
-        for row in rows:
-            handle_state(shown_key, row, timer_values)
+    for keyed in initial.by_key(run.key_columns):
+        run.call.begin("handleInitialState", has_key=True)
+        rows_by_key = run.row_form.rows_by_key(keyed, initial.layout.row_names)
+        shown_keys = run.key_columns.all_shown(keyed.keys)
+        keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
+        for number, (key, key_group, shown_key, rows) in enumerate(keys):
+            if not number % KEYS_PER_CHECK:
+                run.check()
+            run.backend.set_current_key(key, key_group)
+            for row in rows:
+                handle_state(shown_key, row, timer_values)
+    return iter(())
 
 
 def handle_input_rows(run: EpochRun) -> Iterator[Any]:
     """Call `handleInputRows` for each key with rows."""
-    rows_of_keys = run.inputs[KEYED_ROWS]
-    names = rows_of_keys.layout.row_names
-    parts = rows_of_keys.by_key(run.key_columns)
-    return chain.from_iterable(_handle_rows(run, keyed, names) for keyed in parts)
-
-
-def _handle_rows(run: EpochRun, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Any]:
+    given = run.inputs[KEYED_ROWS]
     check, set_current_key = run.check, run.backend.set_current_key
     handle_rows, timer_values = run.processor.handleInputRows, run.timer_values
-    run.call.begin("handleInputRows", has_key=True)
     output_of_key = run.row_form.output_of_key
-    rows_by_key = run.row_form.rows_by_key(keyed, names)
-    shown_keys = run.key_columns.all_shown(keyed.keys)
-    keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
-    for number, (key, key_group, shown_key, rows) in enumerate(keys):
-        if not number % KEYS_PER_CHECK:
-            check()
-            if not number % KEYS_AHEAD:
-                ahead = slice(number, number + KEYS_AHEAD)
-                run.backend.read_ahead(keyed.keys[ahead], keyed.key_groups[ahead])
-        set_current_key(key, key_group)
-        output = handle_rows(shown_key, rows, timer_values)
-        if output is None:
-            raise no_output(run, f"handleInputRows returned None for key {key!r}")
-        yield from output_of_key(key, output)
+    for keyed in given.by_key(run.key_columns):
+        run.call.begin("handleInputRows", has_key=True)
+        rows_by_key = run.row_form.rows_by_key(keyed, given.layout.row_names)
+        shown_keys = run.key_columns.all_shown(keyed.keys)
+        keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
+        for number, (key, key_group, shown_key, rows) in enumerate(keys):
+            if not number % KEYS_PER_CHECK:
+                check()
+                if not number % KEYS_AHEAD:
+                    ahead = slice(number, number + KEYS_AHEAD)
+                    run.backend.read_ahead(keyed.keys[ahead], keyed.key_groups[ahead])
+            set_current_key(key, key_group)
+            output = handle_rows(shown_key, rows, timer_values)
+            if output is None:
+                raise no_output(run, f"handleInputRows returned None for key {key!r}")
+            yield from output_of_key(key, output)
 
 
 def no_output(run: EpochRun, call: str) -> OutputRowError:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from spark_state.errors import ConfigurationError, CowstateError, UnsupportedOperationError
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.keyed_state.timers import Timers
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
@@ -36,24 +37,25 @@ DeclareOperatorState = Callable[[OperatorStateMode, str, tuple[Any, ...]], Any]
 _RESERVED = "$"
 
 
-class NoTimers:
-    """Timers that refuse every call. `error`: makes the error from Spark's name of the
-    operation."""
+class RefusedState:
+    """Placeholder for a state, or for timers, that the processor may not use now. `error`: makes
+    the error from the name of the operation."""
 
     def __init__(self, error: Callable[[str], CowstateError]) -> None:
         self._error = error
 
-    def register(self, *_of_keys: Any) -> NoReturn:
-        raise self._error("register_timer")
-
-    def delete(self, *_of_keys: Any) -> NoReturn:
-        raise self._error("delete_timer")
-
-    def list(self, *_of_keys: Any) -> NoReturn:
-        raise self._error("list_timers")
+    def __getattr__(self, operation: str) -> NoReturn:
+        raise self._error(operation)
 
 
-_IN_INIT = NoTimers(timer_in_init)
+def refused_timers(error: Callable[[str], CowstateError]) -> RefusedState:
+    """Return timers that refuse every call. `error`: makes the error from Spark's name of the
+    operation."""
+    names = {"register": "register_timer", "delete": "delete_timer", "list": "list_timers"}
+    return RefusedState(lambda operation: error(names[operation]))
+
+
+_IN_INIT = refused_timers(timer_in_init)
 
 
 class DeclaringHandle:
@@ -62,7 +64,7 @@ class DeclaringHandle:
 
     - `declare(kind, name, schemas, ttl_ms)`: records or looks up a state. A map state has two
       schemas, for the user key and for the value. All other states have one schema.
-    - `timers`: timers of the API, Timers or ArrowTimers, or NoTimers.
+    - `timers`: timers of the API, Timers or ArrowTimers, or RefusedState.
     - `drop(name)`: deletes a state.
     - `declare_operator_state(mode, name, schemas)`: as `declare`, for a state without a key.
     """
@@ -78,6 +80,11 @@ class DeclaringHandle:
         self._timers = timers
         self._drop = drop
         self._declare_operator_state = declare_operator_state
+
+    @staticmethod
+    def open_state(backend: KeyedStateBackend[Any], state: StateDescriptor) -> Any:
+        """Open a state, or the timers, in the form of the API: here for the current key."""
+        return backend.state(state)
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> Any:
         """Return the value state of this name. Call in `init` only."""
@@ -135,7 +142,7 @@ class DeclaringHandle:
 class ProcessorHandle(DeclaringHandle):
     """PySpark's StatefulProcessorHandle, with operator state."""
 
-    _timers: Timers | NoTimers
+    _timers: Timers | RefusedState
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         """Register a timer of the current key, in ms since 1970. `handleExpiredTimer` is called in
@@ -157,17 +164,6 @@ def _timestamp(given: Any) -> int:
             f"{given!r} is no timestamp of a timer: give whole milliseconds since 1970, an int"
         )
     return given
-
-
-class RefusedState:
-    """Placeholder for a state that `init` may declare but not use. `error`: makes the error from
-    the name of the operation."""
-
-    def __init__(self, error: Callable[[str], CowstateError]) -> None:
-        self._error = error
-
-    def __getattr__(self, operation: str) -> NoReturn:
-        raise self._error(operation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -41,13 +41,6 @@ _ROWS_PER_BATCH = 8_192
 # As in Spark's DataFrames. The cast refuses an interval beyond 292 years of nanoseconds.
 _INTERVAL = pa.duration("ns" if pd.__version__.startswith("2.") else "us")
 _CONVERSION_ERRORS = (pa.ArrowException, ArithmeticError, AttributeError, TypeError, ValueError)
-
-
-class KeyedFrame(NamedTuple):
-    """Output of a processor for a key. `frame`: a DataFrame, unless the processor is wrong."""
-
-    key: tuple[Any, ...]
-    frame: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +68,10 @@ class PandasFrames:
             if part.rows.num_rows > limit:
                 yield self._chunks(part.rows, names, limit)
                 continue
-            block = _Block(partial(self._frame, part.rows, names))
+            frame = cache(partial(self._frame, part.rows, names))
             start = 0
             for count in part.counts:
-                yield block.rows(start, count)
+                yield _rows_of_key(frame, start, count)
                 start += count
 
     def _chunks(self, rows: pa.Table, names: tuple[str, ...], limit: int) -> Iterator[Any]:
@@ -101,31 +94,22 @@ class PandasFrames:
         return frame
 
     def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
-        return (KeyedFrame(key, frame) for frame in output)
+        return ((key, frame) for frame in output)
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         converter = _OutputFrames(self, schema)
         for emitted in output:
-            converter.add(*(emitted if isinstance(emitted, KeyedFrame) else ((), emitted)))
+            converter.add(*emitted)
             if converter.rows >= _ROWS_PER_BATCH:
                 yield converter.batch()
         if converter.rows:
             yield converter.batch()
 
 
-class _Block:
-    """Rows of several keys in one DataFrame, made on first use."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self._frame: Any = None
-
-    def rows(self, start: int, count: int) -> Iterator[Any]:
-        """Yield the one DataFrame of a key. The DataFrame is a copy, so no other key sees the
-        processor's changes."""
-        if self._frame is None:
-            self._frame = self._make()
-        yield self._frame.iloc[start : start + count].reset_index(drop=True)
+def _rows_of_key(frame: Callable[[], Any], start: int, count: int) -> Iterator[Any]:
+    """Yield the one DataFrame of a key. The DataFrame is a copy, so no other key sees the
+    processor's changes. `frame`: returns the rows of several keys, made on first use."""
+    yield frame().iloc[start : start + count].reset_index(drop=True)
 
 
 def _to_series(column: Any, time_zone: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from spark_state.errors import ConfigurationError
-from spark_state.processor.arrow.arrow_handle import ArrowProcessorHandle, serve_in_bulk
+from spark_state.processor.arrow.arrow_handle import ArrowProcessorHandle
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.arrow.arrow_steps import (
     FireTimersInBulk,
@@ -27,7 +27,6 @@ from spark_state.processor.blocks import BlockSize
 from spark_state.processor.epoch_steps import Step, handle_initial_state, handle_input_rows
 from spark_state.processor.handles import DeclaringHandle, ProcessorHandle
 from spark_state.processor.row_form import RowForm, SparkRows
-from spark_state.processor.serving_handles import Serve, serve_by_key
 from spark_state.processor.timed_steps import DUE_TIMERS, FireTimers, FireTimersOf, remove_expired
 from spark_state.state_descriptor import StateDescriptor
 
@@ -48,7 +47,6 @@ class ProcessorApi:
     - `initial_method`: method that `initial_step` calls.
     - `fire_timers`: makes the step for timers.
     - `handle_type`: class of the handle that `init` gets.
-    - `serve`: makes the handle for an epoch.
     - `misnamed`: methods of another API, each with the name of the method in this API.
     """
 
@@ -59,7 +57,6 @@ class ProcessorApi:
     input_step: Step
     fire_timers: FireTimersOf
     handle_type: type[DeclaringHandle]
-    serve: Serve
     misnamed: Mapping[str, str]
 
     def steps(self, time_mode: str, states: Sequence[StateDescriptor]) -> tuple[Step, ...]:
@@ -74,13 +71,9 @@ class ProcessorApi:
 
     def check_processor(self, processor: Any) -> None:
         """Raise ConfigurationError for a processor of another API."""
-        if isinstance(processor, type):
-            raise ConfigurationError(
-                f"the processor is the class {processor.__name__}; pass an instance of it"
-            )
         if not isinstance(processor, self.processor_type):
             raise ConfigurationError(
-                f"the processor must be of a class that derives from "
+                "the processor must be an instance of a class that derives from "
                 f"{self.processor_type.__name__}, got {processor!r}. A StatefulProcessor runs in "
                 "transform_with_state, an ArrowStatefulProcessor in transform_with_state_in_arrow"
             )
@@ -112,7 +105,6 @@ def by_key(row_form: RowForm) -> ProcessorApi:
         input_step=handle_input_rows,
         fire_timers=FireTimers,
         handle_type=ProcessorHandle,
-        serve=serve_by_key,
         misnamed={},
     )
 
@@ -128,7 +120,6 @@ def in_arrow(size: BlockSize) -> ProcessorApi:
         input_step=HandleInputBatches(size),
         fire_timers=partial(FireTimersInBulk, size),
         handle_type=ArrowProcessorHandle,
-        serve=serve_in_bulk,
         misnamed=_OF_ROWS,
     )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -23,6 +24,7 @@ from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.epoch_steps import EpochRun, RunningCall, Step
+from spark_state.processor.handles import DeclaringHandle
 from spark_state.processor.input.epoch_inputs import EpochInputs, RowsByKey
 from spark_state.processor.input.epoch_time import EpochTime, ShownTime
 from spark_state.processor.input.event_times import EventTimes, check_emitted
@@ -30,7 +32,7 @@ from spark_state.processor.module_sources import ModuleSource, load_processor
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.row_form import RowForm
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.processor.serving_handles import Serve
+from spark_state.processor.serving_handles import serving_handle
 from spark_state.state_descriptor import StateDescriptor
 
 
@@ -41,7 +43,7 @@ class RunPlan:
     - `inputs`: positions of the inputs in a subtask's table.
     - `steps`: the steps, in order.
     - `row_form`: form of the rows that the processor gets and yields.
-    - `serve`: makes the processor's handle.
+    - `handle_type`: class of the processor's handle.
     - `shown_time`: returns the time that the processor sees.
     - `event_times`: event times of the rows; None if the operator knows no time.
     - `emitted_time`: output column with the event time for the operators downstream; None if there
@@ -51,7 +53,7 @@ class RunPlan:
     inputs: EpochInputs
     steps: tuple[Step, ...]
     row_form: RowForm
-    serve: Serve
+    handle_type: type[DeclaringHandle]
     shown_time: ShownTime
     event_times: EventTimes | None = None
     emitted_time: str | None = None
@@ -141,7 +143,10 @@ def run_processor(
     )
     spool = OutputSpool(spec.output_schema, spec.spool_bytes, backends.output)
     try:
-        handle = plan.serve(backend, spec.states, operator_states, backends.drop)
+        opened = partial(plan.handle_type.open_state, backend)
+        handle = serving_handle(
+            spec.states, opened, operator_states, backends.drop, plan.handle_type
+        )
         run.call.begin("init")
         processor.init(handle)
         handle.end_init()

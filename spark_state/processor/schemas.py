@@ -98,19 +98,12 @@ class ParsedSchemas:
     def operator(
         self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
     ) -> OperatorStateMetaInfo:
-        """Return the description of an operator state."""
-        parsed = [self.parse(schema, f"operator state {name!r}") for schema in schemas]
-        return operator_state_meta_info(mode, name, parsed)
-
-
-def operator_state_meta_info(
-    mode: OperatorStateMode, name: str, schemas: Sequence[StructType]
-) -> OperatorStateMetaInfo:
-    """Describe an operator state. `schemas`: schema of an item; for a broadcast state, the schemas
-    of keys and values."""
-    types = [pa.struct(list(arrow_schema(schema))) for schema in schemas]
-    item_type = broadcast_item_type(*types) if mode == "broadcast" else types[0]
-    return OperatorStateMetaInfo(name, mode, item_type)
+        """Return the description of an operator state. `schemas`: schema of an item; for a
+        broadcast state, the schemas of keys and values."""
+        parsed = (self.parse(schema, f"operator state {name!r}") for schema in schemas)
+        types = [pa.struct(list(arrow_schema(schema))) for schema in parsed]
+        item_type = broadcast_item_type(*types) if mode == "broadcast" else types[0]
+        return OperatorStateMetaInfo(name, mode, item_type)
 
 
 def element_schema(state: StateDescriptor) -> StructType:

@@ -7,26 +7,17 @@ from functools import partial
 from typing import Any
 
 from spark_state.errors import ConfigurationError
-from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMode
 from spark_state.processor.condition_errors import deleted_state, timer_without_time
 from spark_state.processor.handles import (
     DeclaringHandle,
-    NoTimers,
-    ProcessorHandle,
     RefusedState,
+    refused_timers,
 )
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
-WITHOUT_TIME = NoTimers(timer_without_time)
-
-Serve = Callable[
-    [KeyedStateBackend[Any], Sequence[StateDescriptor], OperatorStates, Callable[[str], None]],
-    DeclaringHandle,
-]
-"""Makes the handle of an epoch, from a backend, the states of keys, the operator states, and a
-function that deletes a state by name. Can be pickled."""
+WITHOUT_TIME = refused_timers(timer_without_time)
 
 
 def serving_handle(
@@ -42,31 +33,28 @@ def serving_handle(
     timers = [state for kind, state in by_name.values() if kind == "timers"]
     dropped: set[str] = set()
 
+    def changed(what: str) -> ConfigurationError:
+        declared = ", ".join(sorted(by_name)) or "none"
+        return ConfigurationError(
+            f"{what} when the query was planned (declared: {declared}); init must declare and "
+            "delete the same states always"
+        )
+
     def unrecorded(kind: StateKind, name: str, operation: str) -> ConfigurationError:
         if name in dropped:
             return deleted_state(kind, name, operation)
-        return ConfigurationError(
-            f"{kind} state {name!r} was not declared when the query was planned "
-            f"(declared: {', '.join(sorted(by_name)) or 'none'}); init must declare the same "
-            "states always"
-        )
+        return changed(f"{kind} state {name!r} was not declared")
 
     def look_up(kind: StateKind, name: str, _schemas: tuple[Any, ...], _ttl_ms: int | None) -> Any:
         if name not in by_name:
             return RefusedState(partial(unrecorded, kind, name))
         if by_name[name][0] != kind:
-            raise ConfigurationError(
-                f"state {name!r} was no {kind} state when the query was planned; init must declare "
-                "the same states always"
-            )
+            raise changed(f"state {name!r} was no {kind} state")
         return by_name[name][1]
 
     def drop_state(name: str) -> None:
         if name in by_name:
-            raise ConfigurationError(
-                f"init deletes state {name!r}, which it did not delete when the query was planned; "
-                "init must declare and delete the same states always"
-            )
+            raise changed(f"state {name!r} was not deleted")
         dropped.add(name)
         drop(name)
 
@@ -77,13 +65,3 @@ def serving_handle(
 
     of_handle = timers[0] if timers else WITHOUT_TIME
     return handle_type(look_up, of_handle, drop_state, look_up_operator_state)
-
-
-def serve_by_key(
-    backend: KeyedStateBackend[Any],
-    states: Sequence[StateDescriptor],
-    operator_states: OperatorStates,
-    drop: Callable[[str], None],
-) -> DeclaringHandle:
-    """Return the handle of PySpark's processors, for states of the current key. See Serve."""
-    return serving_handle(states, backend.state, operator_states, drop, ProcessorHandle)

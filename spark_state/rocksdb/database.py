@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import time
 from collections import deque
@@ -52,7 +51,6 @@ _log = logging.getLogger(__name__)
 _DEFAULT = "default"
 _SMALL = ("CURRENT", "MANIFEST-", "rocksdict-config")
 _BYTES_OF_BATCH = 1 << 20
-_IGNORED = re.compile(r"Table #(\d+): ignoring (.*)")
 _BEHIND_ALL = b"\xff\xff\xff"
 
 # RocksDB stops or slows writes until enough rows are in files, or enough files are compacted.
@@ -105,21 +103,17 @@ class Database:
         self._reads = Reads(folder)
         self._open: dict[str, ColumnFamily] = {}
         files = files_below(folder)
-        # RocksDB opens a database only with all column families. A new database has only the
-        # default family.
-        families = [_DEFAULT]
-        if files.exists():
-            with self._telling_where():
-                families = Rdict.list_cf(str(files))
         with self._telling_where():
+            # RocksDB opens a database only with all column families. A new database has only the
+            # default family.
+            families = Rdict.list_cf(str(files)) if files.exists() else [_DEFAULT]
             folder.mkdir(parents=True, exist_ok=True)
-        self._kept = {family for family in families if family != _DEFAULT}
-        self._families = max((int(name) for name in self._kept), default=0)
-        of_families = {family: family_options(memory, self._settings) for family in families}
-        with self._telling_where():
+            of_families = {family: family_options(memory, self._settings) for family in families}
             self._rdict: Any = Rdict(
                 str(files), database_options(memory, self._settings), of_families
             )
+        self._kept = {family for family in families if family != _DEFAULT}
+        self._families = max((int(name) for name in self._kept), default=0)
         # The stubs of rocksdict declare the property `disable_wal` as a method.
         write_options: Any = WriteOptions()
         write_options.disable_wal = True
@@ -170,12 +164,10 @@ class Database:
 
     def _await_room(self, check: Callable[[], None] = lambda: None) -> None:
         """Wait while RocksDB would stall a write, unless RocksDB has failed, or `check` raises."""
-        while self._holds_writes_up() and not self.has_failed():
+        stalls = self._rdict.property_int_value
+        while any(map(stalls, _STALLS)) and not self.has_failed():
             check()
             time.sleep(_STALL_SECONDS)
-
-    def _holds_writes_up(self) -> bool:
-        return any(self._rdict.property_int_value(name) for name in _STALLS)
 
     def copy(self, rows: Iterable[Row], family: ColumnFamily, check: Callable[[], None]) -> None:
         """Write rows of another database into `family`. Raises StateHostError, and the errors of
@@ -349,13 +341,12 @@ class DatabaseCheckpoint:
             Rdict.list_cf(str(self.folder))
         except Exception as error:  # rocksdict has no exception class of its own
             raise _cannot_open(self.folder, error, self._failed) from error
-        damaged = self._damaged(tables) if tables else {}
+        damaged = self._damaged(tables) if tables else []
         if damaged:
-            problem = "; ".join(f"{table}: {reason}" for table, reason in damaged.items())
-            raise self._failed(ValueError(problem))
+            raise self._failed(ValueError(f"these tables are damaged: {', '.join(damaged)}"))
 
-    def _damaged(self, tables: Sequence[str]) -> dict[str, str]:
-        """Return the damaged tables, each with the reason that RocksDB gives."""
+    def _damaged(self, tables: Sequence[str]) -> list[str]:
+        """Return the damaged tables."""
         links = self.folder.with_name(f"{self.folder.name}-checked")
         try:
             links.mkdir()
@@ -366,7 +357,7 @@ class DatabaseCheckpoint:
             gone = [table for table in damaged if not (links / _LOST / table).exists()]
             if gone:
                 raise FileNotFoundError(f"{gone[0]} was deleted meanwhile")
-            return _with_reasons(damaged, links / "LOG") if damaged else {}
+            return damaged
         except Exception as error:
             raise StateHostError(
                 f"the files in {self.folder} cannot be checked: {error}. {IF_THE_DISK_IS_FULL}"
@@ -422,16 +413,6 @@ class ReadOnlyDatabase:
 
     def __exit__(self, *_: object) -> None:
         self._rdict.close()
-
-
-def _with_reasons(damaged: Sequence[str], log: Path) -> dict[str, str]:
-    """Return the tables that a repair moved away, each with the reason from the repair's log. The
-    tables are damaged even if the log is unreadable."""
-    reasons: dict[int, str] = {}
-    with suppress(OSError), log.open(errors="replace") as lines:
-        reasons = {int(match[1]): match[2] for match in filter(None, map(_IGNORED.search, lines))}
-    unknown = "RocksDB's repair refuses it, and does not say why"
-    return {table: reasons.get(int(Path(table).stem), unknown) for table in damaged}
 
 
 def _cannot_open(folder: Path, error: Exception, failed: ReadFailed | None) -> StateHostError:

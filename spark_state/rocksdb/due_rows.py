@@ -29,26 +29,16 @@ _FIRST_MS, _LAST_MS = -(1 << 63), (1 << 63) - 1
 
 
 class DueRows:
-    """The due times of one state, in a column family. `is_new`: True if the column family is
-    empty. `due_time`: returns the due time of an element."""
+    """The due times of one state, in a column family, which may have rows. The first search looks
+    into every key group. `due_time`: returns the due time of an element."""
 
     def __init__(
-        self,
-        key_groups: KeyGroupRange,
-        keys: RowKeys,
-        family: ColumnFamily,
-        is_new: bool,
-        due_time: DueTime,
+        self, key_groups: KeyGroupRange, keys: RowKeys, family: ColumnFamily, due_time: DueTime
     ) -> None:
         self.family = family
         self.due_time = due_time
         self._keys = keys
-        self._earliest = dict.fromkeys(key_groups, _LAST_MS if is_new else _FIRST_MS)
-
-    def expect_any(self) -> None:
-        """Forget the lower bounds of the earliest times: each key group may have rows with any
-        time."""
-        self._earliest = dict.fromkeys(self._earliest, _FIRST_MS)
+        self._earliest = dict.fromkeys(key_groups, _FIRST_MS)
 
     def note(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:
         """Add the due time of an element. `of_key`: the bytes with which rows of the key begin."""

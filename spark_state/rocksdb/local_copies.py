@@ -41,15 +41,10 @@ class LocalCopies:
         downloaded table."""
         name = _name_of(part)
         for path in self.folder.glob(f"*/{name}"):
-            try:
+            with suppress(OSError):  # unreadable, or just deleted by the owner
                 if _checksum(path) == part.checksum:
                     return path
-            except FileNotFoundError:
-                continue  # the owner has just deleted the copy
-            except OSError as error:
-                _log.warning("%s cannot be read, and is downloaded again: %s", path, error)
-            else:
-                _log.warning("%s is not the table that was uploaded; it is downloaded again", path)
+            _log.warning("%s is not the table that was uploaded; it is downloaded again", path)
             with suppress(OSError):
                 path.unlink()
         return None

@@ -63,13 +63,9 @@ def _converted(converts: Sequence[Convert], values: Sequence[Any]) -> tuple[Any,
     return tuple([convert(value) for convert, value in zip(converts, values, strict=True)])
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
 def _or_null(codec: _Codec, direction: int) -> Convert:
     if codec is None:
-        return _as_it_is
+        return lambda value: value
     convert = codec[direction]
     return lambda value: None if value is None else convert(value)
 

@@ -112,7 +112,13 @@ class RocksDBElementTable(Generic[E, V]):
         return self._get(self._find(), element)
 
     def put(self, element: E, value: V) -> None:
-        self._put(self._find(), element, value)
+        of_key = self._find()
+        if not of_key.is_cleared:
+            self._held(of_key, element)
+        of_key.now[element] = value
+        number: Any = element
+        if of_key.next_number is not None and number >= of_key.next_number:
+            of_key.next_number = number + 1
 
     def append(self, values: Sequence[V]) -> None:
         of_key: _OfKey[Any, V] = self._find()
@@ -126,7 +132,11 @@ class RocksDBElementTable(Generic[E, V]):
             of_key.now[number] = value
 
     def remove(self, element: E) -> None:
-        self._remove(self._find(), element)
+        of_key = self._find()
+        if of_key.is_cleared:
+            of_key.now.pop(element, None)
+        elif self._get(of_key, element) is not None:
+            of_key.now[element] = None
 
     def elements(self) -> list[tuple[E, V]]:
         of_key = self._find()
@@ -135,19 +145,25 @@ class RocksDBElementTable(Generic[E, V]):
         return [(element, values[element]) for element in in_order(values)]
 
     def clear(self) -> None:
-        self._clear(self._find())
+        of_key = self._find()
+        if not of_key.is_cleared and self._exists(of_key):
+            # Read the stored elements: the commit deletes and counts the elements, and an undo puts
+            # the elements back.
+            of_key.held = dict(self._stored(of_key))
+            of_key.is_cleared = True
+        if of_key.is_cleared:
+            of_key.now = {}
+            of_key.next_number = None
 
     def _find(self) -> _OfKey[E, V]:
-        current, of_key = self._current, self._found
-        if of_key is None or of_key.key is not current.key:
-            of_key = self._found = self._of_key(current.key, current.key_group)
-        return of_key
-
-    def _of_key(self, key: Key, key_group: int) -> _OfKey[E, V]:
-        of_key = self._of_keys.get(key)
-        if of_key is None:
-            of_key = _OfKey(key, key_group, self.format.keys.of_key(key, key_group))
-            self._of_keys[key] = of_key
+        key, of_key = self._current.key, self._found
+        if of_key is None or of_key.key is not key:
+            of_key = self._of_keys.get(key)
+            if of_key is None:
+                key_group = self._current.key_group
+                of_key = _OfKey(key, key_group, self.format.keys.of_key(key, key_group))
+                self._of_keys[key] = of_key
+            self._found = of_key
         return of_key
 
     def _exists(self, of_key: _OfKey[E, V]) -> bool:
@@ -159,30 +175,6 @@ class RocksDBElementTable(Generic[E, V]):
         if element in of_key.now:
             return of_key.now[element]
         return None if of_key.is_cleared else self._held(of_key, element)
-
-    def _put(self, of_key: _OfKey[E, V], element: E, value: V) -> None:
-        if not of_key.is_cleared:
-            self._held(of_key, element)
-        of_key.now[element] = value
-        number: Any = element
-        if of_key.next_number is not None and number >= of_key.next_number:
-            of_key.next_number = number + 1
-
-    def _remove(self, of_key: _OfKey[E, V], element: E) -> None:
-        if of_key.is_cleared:
-            of_key.now.pop(element, None)
-        elif self._get(of_key, element) is not None:
-            of_key.now[element] = None
-
-    def _clear(self, of_key: _OfKey[E, V]) -> None:
-        if not of_key.is_cleared and self._exists(of_key):
-            # Read the stored elements: the commit deletes and counts the elements, and an undo puts
-            # the elements back.
-            of_key.held = dict(self._stored(of_key))
-            of_key.is_cleared = True
-        if of_key.is_cleared:
-            of_key.now = {}
-            of_key.next_number = None
 
     def _held(self, of_key: _OfKey[E, V], element: E) -> V | None:
         """Return the value of an element in the database, None if absent."""
@@ -217,11 +209,6 @@ class RocksDBElementTable(Generic[E, V]):
                 last = self.format.keys.element(row, len(of_key.rows))
         greatest: int = max([last, *of_key.now])
         return greatest + 1
-
-    def expect_times(self) -> None:
-        """Prepare for due times in the database that this table has not noted."""
-        if self._due is not None:
-            self._due.expect_any()
 
     def next_due_ms(self) -> int | None:
         """Return the earliest due time in milliseconds since 1970, None if no element becomes
@@ -301,15 +288,15 @@ class RocksDBElementTable(Generic[E, V]):
     def apply(self, entries: StateEntries) -> None:
         assert not self.number_of_changes(), "an epoch is running"
         self._forget()
+        current = self._current
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
-        for key, key_group, state in rows:
-            of_key = self._of_key(key, key_group)
+        for current.key, current.key_group, state in rows:
             if state is None:
-                self._clear(of_key)
+                self.clear()
             elif state[1] is None:
-                self._remove(of_key, state[0])
+                self.remove(state[0])
             else:
-                self._put(of_key, *state)
+                self.put(*state)
         self._write()
         self._sealed = {}
 

@@ -31,7 +31,7 @@ from spark_state.rocksdb.rocksdb_incremental_snapshot import (
 )
 from spark_state.rocksdb.rocksdb_snapshot import RocksDBTable, rocksdb_snapshot
 from spark_state.rocksdb.rocksdb_state_table import RocksDBStateTable
-from spark_state.rocksdb.state_rows_format import StateRowsFormat, state_rows_format
+from spark_state.rocksdb.state_rows_format import state_rows_format
 from spark_state.state_descriptor import StateDescriptor
 
 
@@ -66,7 +66,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     def _new_value_table(
         self, descriptor: StateDescriptor, serializer: StateSerializer[Any]
     ) -> RocksDBTable:
-        rows = self._format(descriptor, serializer)
+        rows = state_rows_format(descriptor, serializer, self._key_columns, self._forms)
         (family,), counts = self._stored(descriptor, 1)
         return RocksDBStateTable(rows, family, counts, self._database, self._current)
 
@@ -76,11 +76,11 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         serializer: StateSerializer[Any],
         due_time: DueTime | None,
     ) -> RocksDBTable:
-        rows = self._format(descriptor, serializer)
+        rows = state_rows_format(descriptor, serializer, self._key_columns, self._forms)
         families, counts = self._stored(descriptor, 1 if due_time is None else 2)
         due = None
         if due_time is not None:
-            due = DueRows(self.key_groups, rows.keys, families[1], not counts, due_time)
+            due = DueRows(self.key_groups, rows.keys, families[1], due_time)
         return RocksDBElementTable(rows, families[0], counts, self._database, self._current, due)
 
     def _stored(
@@ -110,13 +110,6 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
                     for start, end in restored.ranges():
                         self._database.copy(other.rows(theirs, start, end), own, check)
                 table.counts.update(restored.entries(held))
-                if isinstance(table, RocksDBElementTable):
-                    table.expect_times()
-
-    def _format(
-        self, descriptor: StateDescriptor, serializer: StateSerializer[Any]
-    ) -> StateRowsFormat:
-        return state_rows_format(descriptor, serializer, self._key_columns, self._forms)
 
     def _delete(self, table: RocksDBTable) -> None:
         for family in table.families():

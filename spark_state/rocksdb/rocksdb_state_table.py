@@ -66,18 +66,16 @@ class RocksDBStateTable(Generic[S]):
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
         """Read the states of keys that the processor handles next, together and sorted, up to a
         limit of bytes. Do nothing if no state was read since the last read-ahead."""
-        if self._is_used:
-            self._is_used = False
-            self._read(zip(keys, key_groups, strict=True), _MOST_BYTES_AHEAD)
-
-    def _read(self, keys: Iterable[tuple[Key, int]], most_bytes: int) -> None:
-        """Read the states of keys, with their key groups, until the read states have about
-        `most_bytes`. The first read is small, because the size of a state is not known yet."""
+        if not self._is_used:
+            return
+        self._is_used = False
         of_key, held = self.format.keys.of_key, self._held
-        wanted = {of_key(key, key_group): key for key, key_group in keys if key not in held}
+        with_groups = zip(keys, key_groups, strict=True)
+        wanted = {of_key(key, key_group): key for key, key_group in with_groups if key not in held}
         in_order = sorted(wanted)
+        # The first read is small, because the size of a state is not known yet.
         first, read_bytes = 0, 0
-        while first < len(in_order) and read_bytes < most_bytes:
+        while first < len(in_order) and read_bytes < _MOST_BYTES_AHEAD:
             rows = in_order[first : first + max(first, _FIRST_ROWS)]
             first += len(rows)
             for row, data in zip(rows, self.family.get_many(rows), strict=True):
@@ -107,14 +105,11 @@ class RocksDBStateTable(Generic[S]):
             self._find()
         return self._state
 
-    def put(self, state: S) -> None:
-        self._set(state)
-
     def remove(self) -> None:
         if self.get() is not None:
-            self._set(None)
+            self.put(None)
 
-    def _set(self, state: S | None) -> None:
+    def put(self, state: S | None) -> None:
         key = self._current.key
         change = self._changes.get(key)
         if change is None:

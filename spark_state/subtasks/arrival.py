@@ -52,10 +52,8 @@ class Arrival:
             inputs=arrived.by_name(before.late_watermark_ms),
             time=time,
             batch_ms=_newest([batch_ms, *(times.batch_ms for times in base)]),
-            watermarks=Watermarks(
-                before.watermark_ms,
-                before.late_watermark_ms,
-                joined(events.upstreams, before.reached_ms, arrived.reached_ms),
+            watermarks=replace(
+                before, reached_ms=joined(events.upstreams, before.reached_ms, arrived.reached_ms)
             ),
             drops_late=events.drops_late,
         )
@@ -104,7 +102,7 @@ class WholeRows:
     def by_name(self, late_watermark_ms: int | None) -> Mapping[str, RowsByKey]:
         """Return the inputs by name. The keyed rows contain no late rows."""
         events, inputs = self._plan.event_times, self._plan.inputs
-        if events is None or late_watermark_ms is None:
+        if events is None:
             return inputs.by_name(self._table)
         in_time = events.without_late(self._table, late_watermark_ms)
         by_name = inputs.by_name(in_time)

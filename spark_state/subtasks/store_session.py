@@ -44,25 +44,21 @@ _OTHER_STORE = (
     "is spark.cowstate.store the one of the last run, and the operator's name (the processor's "
     "class, unless name= is given) the same?"
 )
-# Possible reasons for missing state of earlier epochs, by EpochTask.in_unseen_function.
-_CAUSES = {
-    False: _OTHER_STORE,
-    True: (
-        f"{_OTHER_STORE} If they are, and the query has a foreachBatch function that was not set "
-        "in Python, it may have run no action on the batches before; Spark commits such a batch, "
-        "and its rows are lost to the operator. Let it run an action over the whole batch every "
-        "time, and begin with a new checkpoint."
-    ),
-}
+_OF_UNSEEN_FUNCTION = (
+    "If they are, and the query has a foreachBatch function that was not set in Python, it may "
+    "have run no action on the batches before; Spark commits such a batch, and its rows are lost "
+    "to the operator. Let it run an action over the whole batch every time, and begin with a new "
+    "checkpoint."
+)
 
 
 def _cause(task: EpochTask) -> str:
     if task.start is not None and task.start.newest_epoch == NEVER_RUN:
         return (
             "the operator had not run when the query started. If these are its first rows, start "
-            f"the query again, which sees that in Spark's logs. Otherwise, {_CAUSES[False]}"
+            f"the query again, which sees that in Spark's logs. Otherwise, {_OTHER_STORE}"
         )
-    return _CAUSES[task.in_unseen_function]
+    return f"{_OTHER_STORE} {_OF_UNSEEN_FUNCTION}" if task.in_unseen_function else _OTHER_STORE
 
 
 def store_metadata(request: EpochRequest) -> StoreMetadata:
@@ -89,12 +85,6 @@ class PublishedEpoch:
 
     barrier: Barrier
     is_completed: bool
-
-
-def _asked_by(attempt: EpochAttempt) -> AskedKeyGroups:
-    """Return the key groups of the attempt's subtask."""
-    spec = attempt.spec
-    return AskedKeyGroups.of_subtask(spec.max_parallelism, spec.parallelism, attempt.by.subtask)
 
 
 def _opened(url: str, settings: CheckpointSettings) -> RetryingObjectStore:
@@ -176,7 +166,8 @@ class StoreSession:
         OvertakenRunError, ContradictingRunsError, EpochsLostError, and ConfigurationError if the
         state of earlier epochs is missing.
         """
-        asked = _asked_by(attempt)
+        spec, subtask = attempt.spec, attempt.by.subtask
+        asked = AskedKeyGroups.of_subtask(spec.max_parallelism, spec.parallelism, subtask)
         if published is not None and published.barrier.run != attempt.by.run:
             published = None
         base = self._completed_before(attempt, published, asked)

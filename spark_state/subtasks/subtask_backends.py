@@ -29,7 +29,7 @@ from spark_state.keyed_state.backend_restore import BackendRestore
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.subtasks.epoch_request import BackendSettings, EpochRequest
+from spark_state.subtasks.epoch_request import EpochRequest
 from spark_state.subtasks.subtask_memory import HostMemory
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class SubtaskBackends:
         if request.spec.backend.kind == "heap":
             return restored_on_heap(key_groups, key_columns, restore)
         try:
+            from spark_state.rocksdb.database_options import DatabaseMemory
             from spark_state.rocksdb.database_restore import restored_backend
             from spark_state.rocksdb.local_copies import DatabaseHome
         except ImportError as error:
@@ -83,9 +84,11 @@ class SubtaskBackends:
             ) from error
         with self._lock:
             folder = self._folder_below(local_root(request)) / str(next(self._numbers))
-            memory = self._memory_of(request.spec.backend)
+            # All databases of this process share the greatest limit of any operator.
+            self._memory = self._memory or DatabaseMemory()
+            self._memory.allow(request.spec.backend.memory_mb << 20)
             copies = self._own_copies(request, key_groups)
-            home = DatabaseHome(folder, memory, copies, request.spec.backend.database)
+            home = DatabaseHome(folder, self._memory, copies, request.spec.backend.database)
         return restored_backend(key_groups, key_columns, STATE_FORMS, home, restore)
 
     def _own_copies(self, request: EpochRequest, key_groups: KeyGroupRange) -> LocalCopies | None:
@@ -152,16 +155,6 @@ class SubtaskBackends:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         return folder
-
-    def _memory_of(self, settings: BackendSettings) -> DatabaseMemory:
-        """Return the memory that all databases of this process share. Its size is the greatest
-        limit of any operator."""
-        from spark_state.rocksdb.database_options import DatabaseMemory
-
-        if self._memory is None:
-            self._memory = DatabaseMemory()
-        self._memory.allow(settings.memory_mb << 20)
-        return self._memory
 
     def close(self) -> None:
         """Remove the local directories. The backends may not be used afterwards. Copies for the

@@ -62,37 +62,33 @@ class HostMemory:
 
 
 class SubtaskMemory:
-    """The memory of one subtask's state, counted in the process's `memory`."""
+    """The memory of one subtask's state, counted in the process's `memory`. `bytes`: the bytes of
+    the state by the last measure."""
 
     def __init__(self, memory: HostMemory) -> None:
         self._use = memory.state
         self._let_go = memory.let_go
-        self._bytes = 0
+        self.bytes = 0
         self._checks = 0
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of the state by the last measure."""
-        return self._bytes
 
     def measure(self, backend: Backend, looked_at: int = _SOME) -> int:
         """Measure the bytes of a backend by `looked_at` entries of each state; note the result and
         return it."""
         held = backend.bytes_on_heap(looked_at)
-        self._use.add(held - self._bytes)
-        self._bytes = held
+        self._use.add(held - self.bytes)
+        self.bytes = held
         self._checks = 0
         return held
 
     def measure_again(self, backend: Backend) -> None:
         """Measure again a measured backend that may take less now."""
-        if self._bytes and self._bytes > _CLEARLY_MORE * backend.bytes_on_heap(FEW):
+        if self.bytes and self.bytes > _CLEARLY_MORE * backend.bytes_on_heap(FEW):
             self.measure(backend)
 
     def release(self) -> None:
         """Forget the bytes: the backend is gone, or its operator has no limit any more."""
-        self._use.add(-self._bytes)
-        self._bytes = 0
+        self._use.add(-self.bytes)
+        self.bytes = 0
 
     def check(self, backend: Backend, spec: OperatorSpec) -> None:
         """Raise MemoryLimitError if the state of all subtasks exceeds the operator's share."""
@@ -112,8 +108,8 @@ class SubtaskMemory:
         self._checks += 1
         held = backend.bytes_on_heap(FEW)
         if (
-            held > _CLEARLY_MORE * self._bytes
-            or self._use.bytes - self._bytes + held > most_bytes
+            held > _CLEARLY_MORE * self.bytes
+            or self._use.bytes - self.bytes + held > most_bytes
             or self._checks >= _CHECKS_OF_A_MEASURE
         ):
             self.measure(backend)
@@ -136,7 +132,7 @@ class SubtaskMemory:
         way_out = _TO_ROCKSDB if on_heap else _SMALLER_EPOCHS
         return (
             f"{held} of a subtask of operator {spec.operator!r} takes about "
-            f"{_mib(self._bytes)} MiB on the heap of its host, and that of all subtasks there "
+            f"{_mib(self.bytes)} MiB on the heap of its host, and that of all subtasks there "
             f"{_mib(self._use.bytes)} MiB; spark.cowstate.maxMemoryMB is {spec.max_memory_mb}, of "
             f"which state may take {_mib(most_bytes)} MiB. The epoch was rolled back, and nothing "
             f"was written. {way_out}"

@@ -130,12 +130,28 @@ class SubtaskSnapshots:
         is_awaited: bool,
     ) -> None:
         """Begin to write a snapshot of the key groups `wanted`, if the local disk has room. `held`:
-        the files of the state."""
-        ranges = self._taken(backend, wanted, held, attempt, is_awaited)
-        if ranges is None:
+        the files of the state.
+
+        A snapshot that adds to a database covers all key groups: the snapshot writes only changed
+        data. The first snapshot of a database is as large as the state, so an epoch that waits
+        (`is_awaited`) writes a part as rows instead.
+        """
+        adds = attempt.spec.backend.incremental and (not is_awaited or has_database(held))
+        taken: list[KeyedStateSnapshot] = []
+        try:
+            incremental = backend.incremental_snapshot(held) if adds else None
+            if incremental is not None:
+                taken.append(incremental)
+            else:
+                taken.extend(backend.snapshot(key_groups) for key_groups in wanted)
+        except StateHostError:
+            for of_range in taken:
+                of_range.release()
+            _log.exception("a snapshot cannot be taken; changelogs are kept instead")
+            self._note_failure()
             return
         entries = np.array(backend.entries_by_key_group(), np.int64)
-        writing = SnapshotWriting(ranges, attempt.files, self._key_groups, entries)
+        writing = SnapshotWriting(taken, attempt.files, self._key_groups, entries)
         self._submit(writing, Replaced.all(held), attempt, is_awaited=is_awaited)
 
     def _begin_merge(
@@ -228,37 +244,6 @@ class SubtaskSnapshots:
     def _note_failure(self) -> None:
         self._pause_epochs = 2 ** min(self.failed, _MOST_DOUBLINGS) - 1
         self.failed += 1
-
-    def _taken(
-        self,
-        backend: Backend,
-        wanted: Sequence[KeyGroupRange],
-        held: Handles,
-        attempt: EpochAttempt,
-        is_awaited: bool,
-    ) -> list[KeyedStateSnapshot] | None:
-        """Take snapshots of the key groups `wanted`, by range; None if the local disk has no room.
-        `held`: the files of the state.
-
-        A snapshot that adds to a database covers all key groups: the snapshot writes only changed
-        data. The first snapshot of a database is as large as the state, so an epoch that waits
-        (`is_awaited`) writes a part as rows instead.
-        """
-        adds = not is_awaited or has_database(held)
-        taken: list[KeyedStateSnapshot] = []
-        try:
-            if attempt.spec.backend.incremental and adds:
-                incremental = backend.incremental_snapshot(held)
-                if incremental is not None:
-                    return [incremental]
-            taken.extend(backend.snapshot(key_groups) for key_groups in wanted)
-        except StateHostError:
-            for of_range in taken:
-                of_range.release()
-            _log.exception("a snapshot cannot be taken; changelogs are kept instead")
-            self._note_failure()
-            return None
-        return taken
 
 
 def _adds(attempt: EpochAttempt) -> bool:

@@ -266,7 +266,7 @@ class ScriptedOperator:
                     EpochInputs(self._rows.layout, sides, tells_time=has_time),
                     (*first_steps, *api.steps(self._time_mode, states.keyed)),
                     api.row_form,
-                    api.serve,
+                    api.handle_type,
                     both_times if has_time else no_time,
                     self._event_times,
                 ),

@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError
-from spark_state.key_group_assignment import KeyGroupAssignment, is_hashable_type
+from spark_state.key_group_assignment import is_hashable_type
+from spark_state.key_group_hash import key_groups_of
 from spark_state.processor.input.key_grouping import InputLayout
 from spark_state.processor.schemas import arrow_schema, fields_text, have_same_types
 from spark_state.testing.ddl_schemas import schema_of
@@ -70,9 +71,9 @@ class KeyedRows:
 
     def key_groups(self, columns: Sequence[Any], max_parallelism: int) -> list[int]:
         types = [field.dataType.jsonValue() for field in self.key_fields]
-        assignment = KeyGroupAssignment(types, max_parallelism)
-        of_key = [columns[index].to_pylist() for index in self.layout.key_indexes]
-        return [assignment.key_group(key) for key in zip(*of_key, strict=True)]
+        of_key = [columns[index] for index in self.layout.key_indexes]
+        key_groups: list[int] = key_groups_of(of_key, types, max_parallelism).tolist()
+        return key_groups
 
     def _values(self, row: Any) -> tuple[Any, ...]:
         names = self.schema.names

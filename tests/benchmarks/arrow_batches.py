@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_state.host.garbage import FrozenGarbage
-from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.key_group_hash import key_groups_of
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, in_arrow
 from spark_state.subtasks.maintenance import Maintenance
@@ -38,9 +38,8 @@ OUTPUT = pa.schema([("key", pa.string()), ("count", pa.int64())])
 def tables(rows: int, keys: int) -> Iterator[pa.Table]:
     """Yield tables of random keys, with their key groups."""
     chance = np.random.default_rng(1)
-    assignment = KeyGroupAssignment(["string"], KEY_GROUPS)
     names = [f"key{number:07d}" for number in range(keys)]
-    groups = np.array([assignment.key_group((name,)) for name in names], dtype=np.int32)
+    groups = key_groups_of([pa.array(names)], ["string"], KEY_GROUPS)
     while True:
         chosen = chance.integers(0, keys, rows)
         columns: list[Any] = [pa.array(names).take(pa.array(chosen)), pa.array(np.ones(rows))]

@@ -1,4 +1,4 @@
-"""The key groups of whole columns equal the key groups of single keys."""
+"""The key groups of whole columns equal the key groups of single keys: of columns with one row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_state.errors import KeyGroupError
-from spark_state.key_group_assignment import KeyGroupAssignment
-from spark_state.key_group_hash import arrow_type_of, key_groups_of
+from spark_state.key_group_assignment import KeyType
+from spark_state.key_group_hash import KeyGroupAssignment, arrow_type_of, key_groups_of
 
 Column = tuple[str, list[Any]]
 
@@ -33,6 +33,14 @@ def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     )
 
 
+_ARRAYS, _STRUCTS = "array<array<string>>", "struct<n:int,t:string>"
+KEY_TYPES: dict[str, KeyType] = {
+    _ARRAYS: {"type": "array", "elementType": {"type": "array", "elementType": "string"}},
+    _STRUCTS: {
+        "type": "struct",
+        "fields": [{"name": "n", "type": "integer"}, {"name": "t", "type": "string"}],
+    },
+}
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
     "byte": integers(8),
@@ -56,6 +64,10 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "decimal(18,0)": decimals(18, 0),
     "decimal(19,4)": decimals(19, 4),
     "decimal(38,10)": decimals(38, 10),
+    _ARRAYS: st.lists(
+        st.none() | st.lists(st.none() | st.text(max_size=3), max_size=3), max_size=4
+    ),
+    _STRUCTS: st.fixed_dictionaries({"n": st.none() | integers(32), "t": st.none() | st.text()}),
 }
 
 
@@ -77,11 +89,14 @@ def keys(draw: st.DrawFn) -> list[Column]:
 def test_columns_have_the_key_groups_of_their_rows(
     columns: list[Column], max_parallelism: int, skipped: int
 ) -> None:
-    names = [name for name, _ in columns]
-    arrays = [pa.array(values, arrow_type_of(name))[skipped:] for name, values in columns]
-    one_by_one = KeyGroupAssignment(names, max_parallelism)
+    types = [KEY_TYPES.get(name, name) for name, _ in columns]
+    arrays = [
+        pa.array(values, arrow_type_of(key_type))[skipped:]
+        for key_type, (_, values) in zip(types, columns, strict=True)
+    ]
+    one_by_one = KeyGroupAssignment(types, max_parallelism)
     rows = list(zip(*(values for _, values in columns), strict=True))[skipped:]
-    groups = key_groups_of(arrays, names, max_parallelism)
+    groups = key_groups_of(arrays, types, max_parallelism)
     assert groups.dtype == np.int32
     assert groups.tolist() == [one_by_one.key_group(row) for row in rows]
 

@@ -17,7 +17,7 @@ import spark_state
 from checkpoint_store.state_reader import open_store
 from spark_state import live_view
 from spark_state.frozen_keys import frozen
-from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.key_group_hash import hashes_of
 from spark_state.processor.input.key_grouping import InputLayout, group_by_key
 from spark_state.processor.schemas import key_columns
 from spark_state.testing import ScriptedOperator
@@ -52,9 +52,9 @@ def test_hash_and_order_are_those_of_spark(spark: SparkSession, element_type: st
     df = spark.createDataFrame([(array,) for array in arrays], f"key array<{element_type}>")
     hashed = df.select("key", F.xxhash64("key").alias("hash")).orderBy("key").toArrow()
     data_type = ArrayType(_parse_datatype_string(element_type))
-    assignment = KeyGroupAssignment([data_type.jsonValue()], 128)
-    for row in hashed.to_pylist():
-        assert assignment.hash((row["key"],)) == row["hash"] % (1 << 64), row
+    keys = hashed.column("key").combine_chunks()
+    hashes = hashes_of([keys], [data_type.jsonValue()], len(keys)).tolist()
+    assert hashes == [of_spark % (1 << 64) for of_spark in hashed.column("hash").to_pylist()]
 
     columns = key_columns([StructField("key", data_type)])
     shuffled = hashed.take(chance.sample(range(len(arrays)), len(arrays)))

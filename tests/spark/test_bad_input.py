@@ -51,7 +51,7 @@ def plan(spark: SparkSession, **changes: Any) -> DataFrame:
 
 REFUSED: dict[str, Callable[[SparkSession], dict[str, Any]]] = {
     r"got DataFrame; call it with df\.groupBy": lambda spark: {"grouped": spark.range(1)},
-    "pass an instance of it": lambda _: {"processor": RunningTotals},
+    "must be an instance of a class": lambda _: {"processor": RunningTotals},
     "output_schema: 'key strin' is not a schema": lambda _: {"output_schema": "key strin"},
     "neither a StructType nor DDL text": lambda _: {"output_schema": 5},
     "operator name 'a/b' cannot name a directory": lambda _: {"name": "a/b"},

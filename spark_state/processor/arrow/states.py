@@ -7,9 +7,9 @@ the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, islice
-from typing import Any, ClassVar, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
@@ -27,41 +27,21 @@ pc: Any = pyarrow.compute
 
 SetKey = Callable[[tuple[Any, ...], int], None]
 
-_OF_STATES = {"exists": "exists_many(keys)", "clear": "clear_many(keys)"}
 
+class ManyKeys:
+    """Base of the states of many keys. `set_key` sets the current key of `table`."""
 
-class ForManyKeys:
-    """Base of the handle and the states of an ArrowStatefulProcessor. `calls_of_rows`: calls of a
-    row processor, each with the corresponding call for many keys, for the error of such a call.
-
-    The error is an AttributeError, so `hasattr` returns False.
-    """
-
-    calls_of_rows: ClassVar[Mapping[str, str]] = {}
-
-    def __getattr__(self, name: str) -> NoReturn:
-        kind = type(self).__name__
-        call = self.calls_of_rows.get(name)
-        if call is None:
-            raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
-        raise AttributeError(
-            f"{kind} has no {name}, which is for one key in a processor of rows; call {call}",
-            name=name,
-            obj=self,
-        )
-
-
-class ArrowValueState(ForManyKeys):
-    """State with one value per key."""
-
-    calls_of_rows = _OF_STATES | {"get": "get_many(keys)", "update": "put_many(keys, values)"}
-
-    def __init__(
-        self, table: KeyedStateTable[Value], serializer: StructSerializer, set_key: SetKey
-    ) -> None:
+    def __init__(self, table: Any, serializer: Any, set_key: SetKey) -> None:
         self._table = table
         self._serializer = serializer
         self._set_key = set_key
+
+
+class ArrowValueState(ManyKeys):
+    """State with one value per key."""
+
+    _table: KeyedStateTable[Value]
+    _serializer: StructSerializer
 
     def get_many(self, keys: Keys) -> pa.StructArray:
         """Return the value of each key; null for a key without a value."""
@@ -89,15 +69,10 @@ class ArrowValueState(ForManyKeys):
             self._table.remove()
 
 
-class ElementState(ForManyKeys):
+class ElementState(ManyKeys):
     """Base of the states with a list or a map per key."""
 
-    def __init__(
-        self, table: KeyedElementTable[Any, Value], serializer: Any, set_key: SetKey
-    ) -> None:
-        self._table = table
-        self._serializer = serializer
-        self._set_key = set_key
+    _table: KeyedElementTable[Any, Value]
 
     def exists_many(self, keys: Keys) -> pa.Array[Any]:
         """Return for each key True if the key has a list, or a map, as a boolean array."""
@@ -113,12 +88,6 @@ class ElementState(ForManyKeys):
 class ArrowListState(ElementState):
     """State with one list per key. An empty list counts as no list."""
 
-    calls_of_rows = _OF_STATES | {
-        "get": "get_many(keys)",
-        "put": "put_many(keys, lists)",
-        "appendValue": "append_many(keys, lists)",
-        "appendList": "append_many(keys, lists)",
-    }
     _serializer: ListSerializer
 
     def get_many(self, keys: Keys) -> pa.ListArray[Any]:
@@ -168,15 +137,6 @@ class ArrowMapState(ElementState):
     """State with one map per key. An empty map counts as no map. A call names pairs of a key and a
     user key: for example `batch.keys_of_rows()` and a column of the rows."""
 
-    calls_of_rows = _OF_STATES | {
-        "getValue": "get_many(keys, user_keys)",
-        "containsKey": "get_many(keys, user_keys), which is null where there is none",
-        "updateValue": "put_many(keys, user_keys, values)",
-        "removeKey": "remove_many(keys, user_keys)",
-        "iterator": "items_many(keys)",
-        "keys": "items_many(keys)",
-        "values": "items_many(keys)",
-    }
     _serializer: MapSerializer
 
     def get_many(self, keys: Keys, user_keys: Any) -> pa.StructArray:

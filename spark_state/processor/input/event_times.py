@@ -64,10 +64,12 @@ class EventTimes:
         micros = pc.max(_micros(table.column(self.index))).as_py()
         return {0: None if micros is None else micros // _MICROS}
 
-    def without_late(self, table: pa.Table, late_watermark_ms: int) -> pa.Table:
+    def without_late(self, table: pa.Table, late_watermark_ms: int | None) -> pa.Table:
         """Return the rows of `table` after the late watermark or without event time. Returns all
-        rows if the operator does not drop late rows."""
-        if self.index is None or not (self.drops_late and table.num_rows):
+        rows if there is no late watermark, or if the operator does not drop late rows."""
+        if self.index is None or late_watermark_ms is None:
+            return table
+        if not (self.drops_late and table.num_rows):
             return table
         late_watermark = pa.scalar(late_watermark_ms * _MICROS)
         in_time = pc.greater(_micros(table.column(self.index)), late_watermark)

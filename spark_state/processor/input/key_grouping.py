@@ -77,21 +77,8 @@ def grouped(in_order: pa.Table, layout: InputLayout, key_columns: KeyColumns) ->
 
 
 def key_order(table: pa.Table, layout: InputLayout) -> Any:
-    """Return the indexes that sort the rows by key."""
-    return _order(_key_leaves(table, layout), table)
-
-
-def key_starts(in_order: pa.Table, layout: InputLayout) -> npt.NDArray[np.int64]:
-    """Return the index of the first row of each key, in rows that are sorted by key."""
-    return _starts(_key_leaves(in_order, layout), in_order.num_rows)
-
-
-def _key_leaves(table: pa.Table, layout: InputLayout) -> list[Any]:
-    return leaf_columns(table.column(index) for index in layout.key_indexes)
-
-
-def _order(columns: list[Any], table: pa.Table) -> Any:
-    """Return the indexes that sort the rows by these columns, nulls first."""
+    """Return the indexes that sort the rows by key, nulls first."""
+    columns = _key_leaves(table, layout)
     if not columns:
         return np.arange(table.num_rows)
     if len(columns) == 1 and not columns[0].null_count and pa.types.is_integer(columns[0].type):
@@ -107,6 +94,20 @@ def _order(columns: list[Any], table: pa.Table) -> Any:
     return pc.sort_indices(
         pa.table(sorted_by), sort_keys=[(name, "ascending") for name in sorted_by]
     )
+
+
+def key_starts(in_order: pa.Table, layout: InputLayout) -> npt.NDArray[np.int64]:
+    """Return the index of the first row of each key, in rows that are sorted by key: row 0, and
+    each row where a key column changes."""
+    begins = np.zeros(in_order.num_rows, dtype=np.bool_)
+    begins[0] = True
+    for column in _key_leaves(in_order, layout):
+        begins[1:] |= _changes(column)
+    return np.flatnonzero(begins)
+
+
+def _key_leaves(table: pa.Table, layout: InputLayout) -> list[Any]:
+    return leaf_columns(table.column(index) for index in layout.key_indexes)
 
 
 def _is_text_of_few(column: Any) -> bool:
@@ -128,16 +129,6 @@ def _order_of_few(column: Any) -> npt.NDArray[np.intp]:
     places = np.empty(len(in_order), place_type)
     places[in_order] = np.arange(len(in_order), dtype=place_type)
     return np.argsort(places[coded.indices.to_numpy()], kind="stable")
-
-
-def _starts(columns: list[Any], length: int) -> npt.NDArray[np.int64]:
-    """Return the index of the first row of each key: row 0, and each row where a sorted column
-    changes."""
-    begins = np.zeros(length, dtype=np.bool_)
-    begins[0] = True
-    for column in columns:
-        begins[1:] |= _changes(column)
-    return np.flatnonzero(begins)
 
 
 def _changes(column: Any) -> npt.NDArray[np.bool_]:

@@ -101,6 +101,7 @@ class _Heads:
             is_chosen and head.num_rows == run.num_rows
             for run, head, is_chosen in zip(runs, self._heads, chosen, strict=True)
         ]
+        self._ends = np.cumsum([head.num_rows for head in self._heads])
         together = pa.concat_tables(self._heads)
         self._order = np.asarray(key_order(together, layout))
         self._rows = together.take(pa.array(self._order))
@@ -125,14 +126,13 @@ class _Heads:
         """Return the rows of the keys that are whole in the heads, and the number of these rows in
         each run."""
         whole = self._order[: self._rows_of_whole_keys()]
-        ends = np.cumsum([head.num_rows for head in self._heads])
-        counts = np.bincount(np.searchsorted(ends, whole, "right"), minlength=len(ends))
+        of_runs = np.searchsorted(self._ends, whole, "right")
+        counts = np.bincount(of_runs, minlength=len(self._ends))
         return self._rows.slice(0, len(whole)), counts.tolist()
 
     def _rows_of_whole_keys(self) -> int:
         """Count the rows before the first key that may continue in a run after the run's head."""
-        ends = np.cumsum([head.num_rows for head in self._heads])
-        lasts = ends[~np.array(self._is_ended)] - 1
+        lasts = self._ends[~np.array(self._is_ended)] - 1
         if not len(lasts):
             return len(self._order)
         places: npt.NDArray[np.int64] = np.empty(len(self._order), np.int64)

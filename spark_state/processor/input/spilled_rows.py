@@ -57,17 +57,14 @@ class SpilledInput:
         if self._file is None:
             return
         for part in merged_runs(self._file.tables(), self.layout, self._part_bytes):
-            in_time = self._in_time(part)
+            in_time = part
+            if self._events is not None:
+                in_time = self._events.without_late(part, self._late_watermark_ms)
             self.num_rows += in_time.num_rows
             self.late_rows += part.num_rows - in_time.num_rows
             if in_time.num_rows:
                 yield grouped(in_time, self.layout, key_columns)
             self._file.forget_pages()
-
-    def _in_time(self, part: pa.Table) -> pa.Table:
-        if self._events is None or self._late_watermark_ms is None:
-            return part
-        return self._events.without_late(part, self._late_watermark_ms)
 
 
 class SpilledRows:

@@ -237,7 +237,7 @@ def _processor_spec(
             rows.inputs,
             steps,
             api.row_form,
-            api.serve,
+            api.handle_type,
             no_time if mode == "None" else both_times,
             rows.event_times,
             call.event_time_column_name or None,

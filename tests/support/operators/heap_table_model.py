@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -94,13 +94,11 @@ class HeapTableModel(ABC):
     def read(self) -> None:
         """Compare the oldest snapshot, and release it."""
         if self.snapshots:
-            snapshot, held = self.snapshots.pop(0)
-            by_group: list[Iterable[Any] | None] = [
-                snapshot.of_key_group(group) for group in KEY_GROUPS
-            ]
-            read = [entry for entries in by_group if entries is not None for entry in entries]
+            snapshots, held = self.snapshots.pop(0)
+            read = chain.from_iterable(snapshots.values())
             assert {key: self.content_of(state) for key, state in read} == held
-            snapshot.release_all()
+            for snapshot in snapshots.values():
+                snapshot.release()
 
     def check(self) -> None:
         """Assert that the changelog leads from the base to the table's content."""

@@ -17,7 +17,6 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.codecs.codec import Forms
 from spark_state.codecs.state_codecs import PLAIN_FORMS
-from spark_state.errors import StateMigrationError
 from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
@@ -440,15 +439,3 @@ class KeyedStateBackendContract:
         other = States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
         other.backend.apply(states.backend.changes().to_batches(), ["list", "value"])
         assert other.content(self.keys) == {k: v for k, v in content.items() if k[0] != "map"}
-
-    def test_a_state_of_another_kind_or_schema_is_refused(self, new_backend: NewBackend) -> None:
-        of_field = '{"name":"n","type":"long","nullable":true,"metadata":{}}'
-        schema = f'{{"type":"struct","fields":[{of_field}]}}'
-        stored = StateDescriptor("totals", "value", _ROW, schema)
-        other_type = pa.struct([pa.field("n", pa.string())])
-        other = StateDescriptor("totals", "value", other_type, schema.replace("long", "string"))
-        backend = new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS)
-        backend.open_table(stored)
-        backend.state(stored)
-        with pytest.raises(StateMigrationError, match="'totals'"):
-            backend.state(other)

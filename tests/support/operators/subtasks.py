@@ -18,7 +18,7 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import open_store
 from spark_state.checkpointing.restore_plan import Handles
-from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.key_group_hash import key_groups_of
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.handles import record_states
 from spark_state.processor.input.epoch_inputs import EpochInputs
@@ -96,7 +96,7 @@ def operator(
                 EpochInputs(InputLayout(("key", "value"), (0,))),
                 api.steps(time_mode, states.keyed),
                 api.row_form,
-                api.serve,
+                api.handle_type,
                 no_time,
             ),
             key_columns=KEY_COLUMNS,
@@ -112,13 +112,12 @@ def operator(
 
 
 def table_of(rows: Sequence[tuple[str, int]], max_parallelism: int) -> pa.Table:
-    keys, values = [key for key, _ in rows], [value for _, value in rows]
-    assignment = KeyGroupAssignment(["string"], max_parallelism)
-    groups = [assignment.key_group((key,)) for key in keys]
-    columns = [
-        pa.array(keys, pa.string()),
-        pa.array(values, pa.int64()),
-        pa.array(groups, pa.int32()),
+    keys = pa.array([key for key, _ in rows], pa.string())
+    values = pa.array([value for _, value in rows], pa.int64())
+    columns: list[Any] = [
+        keys,
+        values,
+        pa.array(key_groups_of([keys], ["string"], max_parallelism)),
     ]
     return pa.Table.from_arrays(columns, ["key", "value", "_cowstate_key_group"])
 

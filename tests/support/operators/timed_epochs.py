@@ -13,7 +13,7 @@ from pyspark.sql.streaming.stateful_processor import TimerValues
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.key_group_hash import KeyGroupAssignment
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS

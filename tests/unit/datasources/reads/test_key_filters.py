@@ -26,7 +26,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from datasources.reads.key_filters import AskedValues, key_groups_asked_for
 from datasources.reads.key_group_partitions import key_group_ranges, partition_count, ranges_to_read
-from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.key_group_hash import KeyGroupAssignment
 from tests.support.tables.table_rows_of import schema_json
 
 MAX = 16

@@ -24,7 +24,7 @@ from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceErro
 from datasources.options.table_options import SinkOptions, parse_sink_options
 from datasources.sink.table_rows import SinkPlan, check_plan, duplicate_keys, rows_to_write
 from spark_state.errors import ConfigurationError, KeyGroupError
-from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.key_group_hash import KeyGroupAssignment
 from tests.support.tables.table_rows_of import schema_json
 
 Row = dict[str, Any]

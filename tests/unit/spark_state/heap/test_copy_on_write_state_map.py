@@ -6,7 +6,6 @@ import random
 import sys
 import threading
 from collections.abc import Callable
-from copy import deepcopy
 
 import pytest
 
@@ -106,17 +105,6 @@ def test_an_owned_state_is_the_same_object_until_the_next_snapshot() -> None:
     assert owned(entries, key(1)) is put
 
 
-def test_states_are_copied_as_deep_as_the_given_copy_goes() -> None:
-    entries: CopyOnWriteStateMap[str, list[State]] = CopyOnWriteStateMap(deepcopy)
-    entries.put("a", [[1]])
-    snapshot = entries.snapshot()
-    found = entries.find("a")
-    assert found is not None
-    entries.own_found(found).state[0].append(2)
-    assert list(snapshot) == [("a", [[1]])]
-    assert list(entries) == [("a", [[1, 2]])]
-
-
 def test_keys_stay_the_objects_that_were_put_first() -> None:
     keys = [key(name, 5) for name in range(6)]
     entries: Map = CopyOnWriteStateMap(list, 1)
@@ -141,17 +129,6 @@ def test_a_snapshot_shares_every_entry_and_copies_no_state() -> None:
     assert {stored.name: id(state) for stored, state in snapshot} == {
         name: id(entry.state) for name, entry in before.items()
     }
-
-
-def test_reading_a_map_or_a_snapshot_copies_nothing() -> None:
-    entries = map_of_chain(1, 2)
-    shared = bucket(entries, 5)
-    states = [entry.state for entry in shared]
-    snapshot = entries.snapshot()
-    for read in (entries, snapshot):
-        assert read.get(key(2, 5)) is states[1]
-    assert bucket(entries, 5) == shared
-    assert [entry.state_version for entry in shared] == [0, 0]
 
 
 def test_a_new_key_goes_to_the_head_of_a_shared_chain() -> None:
@@ -215,16 +192,14 @@ def test_an_entry_that_only_a_released_snapshot_shared_is_changed_in_place() -> 
     assert content(older) == {1: [1]}
 
 
-def test_a_snapshot_released_twice_is_an_error() -> None:
+def test_releasing_a_snapshot_again_does_nothing() -> None:
     entries = map_of_chain(1)
-    snapshot = entries.snapshot()
+    snapshot, other = entries.snapshot(), entries.snapshot()
     released_before = snapshot.released
-    snapshot.release()
-    assert (released_before, snapshot.released) == (False, True)
-    with pytest.raises(ValueError, match="snapshot 1 is not open"):
+    for _ in range(2):
         snapshot.release()
-    with pytest.raises(ValueError, match="snapshot 7 is not open"):
-        entries.release_snapshot(7)
+        assert (released_before, snapshot.released) == (False, True)
+        assert entries.snapshot_versions == {other.version}
 
 
 def test_a_snapshot_of_more_buckets_than_are_copied_at_once_is_whole() -> None:
@@ -250,37 +225,6 @@ def test_a_released_snapshot_is_not_read_on() -> None:
     with pytest.raises(RuntimeError, match="snapshot 1 was released"):
         snapshot.get(key(1, 5))
     assert len(snapshot) == 2
-
-
-@pytest.mark.parametrize("change", [Map.remove, lambda entries, _: entries.put(key(4, 5), [0])])
-def test_iterating_fails_when_an_entry_comes_or_goes(change: Callable[..., None]) -> None:
-    entries = map_of_chain(1, 2, 3)
-    reader = iter(entries)
-    next(reader)
-    change(entries, key(3, 5))
-    with pytest.raises(RuntimeError, match="changed while it was iterated: an entry was added or"):
-        next(reader)
-
-
-def test_iterating_meets_each_entry_once_when_a_growing_map_is_read_meanwhile() -> None:
-    entries = map_of_buckets(100, capacity=128)
-    assert entries.incremental_rehash_table
-    met = []
-    for stored, _ in entries:
-        met.append(stored.name)
-        entries.get(stored)
-    assert sorted(met) == list(range(100))
-
-
-def test_iterating_meets_states_that_were_set_meanwhile_under_a_snapshot() -> None:
-    entries = map_of_chain(1, 2, 3)
-    snapshot = entries.snapshot()
-    reader = iter(entries)
-    next(reader)
-    entries.put(key(2, 5), [20])
-    changed_state(entries, key(3, 5))
-    assert [state for _, state in reader] == [[20], [3, -1]]
-    assert content(snapshot) == {1: [1], 2: [2], 3: [3]}
 
 
 def test_a_writer_reads_and_releases_a_snapshot_while_the_owner_changes_the_map() -> None:

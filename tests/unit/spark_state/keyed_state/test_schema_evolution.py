@@ -109,7 +109,7 @@ def test_a_new_field_and_one_that_was_nullable_must_be_nullable() -> None:
 
 def test_the_user_key_of_a_map_stays() -> None:
     was = described("map", struct(k=IntegerType()), struct(v=LongType()))
-    with pytest.raises(StateMigrationError, match="the user key of a map cannot change"):
+    with pytest.raises(StateMigrationError, match="the keys of field 'map_value' cannot change"):
         check_evolution(was, described("map", struct(k=LongType()), struct(v=LongType())))
 
 

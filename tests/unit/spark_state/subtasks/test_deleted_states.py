@@ -270,7 +270,7 @@ def test_an_init_that_deletes_a_state_on_hosts_only_is_refused(
     host = Host(operator(tmp_path, DeletesOnHosts(("total",)))).open(maintenance)
     host.epoch(0, [("a", 1)])
     monkeypatch.setattr(DeletesOnHosts, "is_on_host", True)
-    with pytest.raises(ConfigurationError, match="init deletes state 'total', which it did not"):
+    with pytest.raises(ConfigurationError, match="state 'total' was not deleted when"):
         host.epoch(1, [("a", 1)])
     monkeypatch.undo()
     assert host.epoch(1, [("a", 1)], attempt=9) == {"a": (1, 2)}

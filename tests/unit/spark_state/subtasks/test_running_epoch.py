@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 import threading
 from contextlib import suppress
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,7 +11,6 @@ from pyspark.sql import Row
 
 from spark_state.errors import FencedError
 from spark_state.subtasks import subtask_session
-from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.running_epoch import RunningEpoch
 from spark_state.subtasks.subtask_session import HungSubtaskError
 from tests.support.operators.subtasks import OpenHost
@@ -55,7 +51,7 @@ class WaitsInClose(RunningTotals):
         (WaitsInClose, "WaitsInClose.close does"),
     ],
 )
-def test_the_call_that_hangs_is_named_with_its_key_and_line(
+def test_the_call_that_hangs_is_named_with_its_key(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, processor: Any, call: str
 ) -> None:
     GOES_ON.set()  # opening the host calls `init`, too
@@ -80,38 +76,9 @@ def test_the_call_that_hangs_is_named_with_its_key_and_line(
         GOES_ON.set()
         hanging.join()
     assert call in str(waited.value)
-    assert "threading.py" in str(waited.value), "the line where it is"
 
 
-@pytest.mark.parametrize("is_enabled", [True, False])
-def test_no_garbage_is_collected_while_the_stacks_of_threads_are_read(
-    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, is_enabled: bool
-) -> None:
-    """A collection could block Python before 3.11.9, and so the whole process, forever."""
-    seen: list[bool] = []
-
-    def current_frames() -> dict[int, FrameType]:
-        seen.append(gc.isenabled())
-        return {}
-
-    epoch = RunningEpoch(open_host().request(0, 1))
-    if not is_enabled:
-        gc.disable()
-    try:
-        with monkeypatch.context() as patched:
-            patched.setattr(sys, "_current_frames", current_frames)
-            epoch.described()
-        assert (seen, gc.isenabled()) == ([False], is_enabled)
-    finally:
-        gc.enable()
-
-
-@pytest.mark.parametrize("kind", ["heap", "rocksdb"])
-def test_an_epoch_outside_its_processor_may_restore_state_or_wait(
-    open_host: OpenHost, kind: Any
-) -> None:
-    request = open_host(backend=BackendSettings(kind=kind)).request(3, 7)
-    told = RunningEpoch(request).described()
+def test_an_epoch_outside_its_processor_may_restore_state_or_wait(open_host: OpenHost) -> None:
+    told = RunningEpoch(open_host().request(3, 7)).described()
     assert "attempt 7 of epoch 3" in told
     assert "restores state" in told
-    assert ("RocksDB delays its writes" in told) == (kind == "rocksdb")

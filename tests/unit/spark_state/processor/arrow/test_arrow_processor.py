@@ -16,17 +16,9 @@ import pyarrow.compute
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
-from pyspark.sql.streaming.stateful_processor import (
-    ListState,
-    MapState,
-    StatefulProcessorHandle,
-    ValueState,
-)
 
 from spark_state import ArrowStatefulProcessor
 from spark_state.errors import ConfigurationError, OutputRowError, StateValueError
-from spark_state.processor.arrow.arrow_handle import ArrowProcessorHandle
-from spark_state.processor.arrow.states import ArrowListState, ArrowMapState, ArrowValueState
 from spark_state.testing import ScriptedOperator
 
 pc: Any = pyarrow.compute
@@ -315,49 +307,6 @@ def test_a_batch_has_its_rows_by_key_and_its_keys_once() -> None:
             batch.by_key(batch.rows["value"])
 
     assert run(act, ("a", 1), ("b", 2), ("c", 3), ("a", 4), ("c", 5)) == []
-
-
-@pytest.mark.parametrize(
-    ("act", "message"),
-    [
-        (lambda p, _: p.value.get(), "ArrowValueState has no get, .* call get_many.keys.$"),
-        (lambda p, _: p.value.update((1,)), "no update, .* call put_many.keys, values."),
-        (lambda p, _: p.value.exists(), "no exists, .* call exists_many.keys."),
-        (
-            lambda p, _: p.items.appendValue((1,)),
-            "ArrowListState has no appendValue, .*append_many",
-        ),
-        (
-            lambda p, _: p.map.updateValue((1,), (2,)),
-            "ArrowMapState has no updateValue, .*put_many",
-        ),
-        (lambda p, _: p.map.clear(), "no clear, .* call clear_many.keys."),
-        (
-            lambda p, _: p.handle.registerTimer(1),
-            "has no registerTimer, .* call registerTimers.keys",
-        ),
-        (lambda p, _: p.handle.deleteTimer(1), "has no deleteTimer, .* call deleteTimers.keys"),
-        (
-            lambda p, _: p.value.gte_many(1),
-            "^'ArrowValueState' object has no attribute 'gte_many'$",
-        ),
-    ],
-)
-def test_a_call_of_the_row_api_names_the_call_for_many_keys(act: Any, message: str) -> None:
-    with pytest.raises(AttributeError, match=message):
-        run(act, ("a", 1))
-
-
-def test_all_calls_of_states_of_rows_are_known() -> None:
-    for of_rows, of_many in (
-        (ValueState, ArrowValueState),
-        (ListState, ArrowListState),
-        (MapState, ArrowMapState),
-        (StatefulProcessorHandle, ArrowProcessorHandle),
-    ):
-        calls = {name for name in vars(of_rows) if not name.startswith("_")}
-        missing = {name for name in calls if not hasattr(of_many, name)}
-        assert missing == set(of_many.calls_of_rows)
 
 
 def test_timers_need_a_time_mode_and_whole_numbers() -> None:

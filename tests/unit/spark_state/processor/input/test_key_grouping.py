@@ -115,7 +115,7 @@ def test_arrays_are_in_the_order_of_spark_and_come_together(
     assert len(set(keys)) == len(in_order)
     (back,) = columns.to_arrow(keys)
     assert back.equals(column) or "nan" in repr(values)
-    assert [columns.shown(key) for key in keys] == [(value,) for value in column.to_pylist()] or (
+    assert columns.all_shown(keys) == [(value,) for value in column.to_pylist()] or (
         "nan" in repr(values)
     )
 
