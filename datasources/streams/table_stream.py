@@ -62,7 +62,6 @@ from datasources.reads.asked_columns import AskedColumns, asked_columns, batches
 from datasources.reads.key_group_partitions import check_not_rescaled
 from datasources.streams.channel_history import ChannelHistory
 from datasources.streams.channel_positions import Positions, position_of
-from datasources.streams.file_event_buffer import FileEventBuffer
 from datasources.streams.operator_channels import OperatorChannels, barriers_after
 from datasources.streams.state_facts import (
     Facts,
@@ -255,14 +254,6 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         check_not_rescaled(history, part.end, part.partitions)
         return rows
 
-    def commit(self, end: Offset) -> None:
-        """Do nothing, because the store keeps its versions whether read or not."""
-
-    def stop(self) -> None:
-        """Drop the events that wait in the input gate."""
-        if self._channels is not None:
-            self._channels.close()
-
     def _history(self) -> StateHistory:
         if self._opened is None:
             self._opened = history_of(self._options)
@@ -301,13 +292,11 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         channels behind."""
         if self._channels is not None and self._channels.are_on(history.timeline):
             return self._channels
-        self.stop()
         aligned = None
         if versions:
             newest = history.checkpoint_at(versions[-1])
             aligned = EpochDirectory(newest.epoch, newest.run.number)
-        mode = self._options.checkpointing_mode
-        self._channels = OperatorChannels(mode, aligned, FileEventBuffer)
+        self._channels = OperatorChannels(self._options.checkpointing_mode, aligned)
         return self._channels
 
     def _limited(self, after: Sequence[int], limit: ReadLimit) -> int:

@@ -12,11 +12,11 @@ from spark_state.barriers.barrier_tracker import MAX_PENDING_EPOCHS, BarrierTrac
 from spark_state.barriers.epoch_outcome import AlignmentStatistics, EpochAborted, EpochAligned
 from spark_state.barriers.input_gate import InputGate
 from spark_state.errors import CorruptStreamError
-from tests.support.operators.channel_scripts import CountedBuffers, event, feed, words_of
+from tests.support.operators.channel_scripts import event, feed, words_of
 
 
 def tracking_gate(channels: int) -> InputGate[str]:
-    return InputGate(BarrierTracker(channels), CountedBuffers())
+    return InputGate(BarrierTracker(channels))
 
 
 SCRIPTS: dict[str, tuple[int, list[tuple[str, str]]]] = {
