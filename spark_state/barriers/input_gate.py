@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Generic, Literal, Protocol, TypeVar
 
 from spark_state.barriers.aligned_barrier_handler import AlignedBarrierHandler
@@ -104,10 +103,7 @@ class InputGate(Generic[T]):
     def pending(self) -> dict[int, AlignmentStatistics]:
         """Return the epochs that began and have not ended, oldest first, with the channels still
         waited for."""
-        return {
-            epoch: replace(statistics, waiting_events=len(self._waiting))
-            for epoch, statistics in self._handler.pending().items()
-        }
+        return self._handler.pending()
 
     def _replayed(self) -> Iterator[GateOutput[T]]:
         """Yield the outputs that follow from waiting events alone."""
@@ -126,9 +122,7 @@ class InputGate(Generic[T]):
             self._ended.add(channel)
         elif isinstance(event, ChannelBarrier):
             newest = self._newest_barrier.get(channel, -1)
-            if event.epoch == newest:
-                raise _corrupt(channel, f"the barrier of epoch {newest} came twice")
-            if event.epoch < newest:
+            if event.epoch <= newest:
                 raise _corrupt(
                     channel, f"the barrier of epoch {event.epoch} came after that of {newest}"
                 )
@@ -147,8 +141,7 @@ class InputGate(Generic[T]):
 
     def _end_epochs(self, outcomes: Iterable[EpochOutcome]) -> None:
         for outcome in outcomes:
-            statistics = replace(outcome.statistics, waiting_events=len(self._waiting))
-            self._outputs.append(replace(outcome, statistics=statistics))
+            self._outputs.append(outcome)
             self._replaying.extendleft(reversed(self._waiting))
             self._waiting.clear()
 

@@ -163,10 +163,10 @@ def test_nothing_can_follow_the_end_of_input() -> None:
 
 
 CORRUPT = [
-    ("a|5", "a|5", "channel 0 is corrupt: the barrier of epoch 5 came twice"),
-    ("a|5 b|5", "a|5", "channel 0 is corrupt: the barrier of epoch 5 came twice"),
-    ("b|5 a|6", "b|5", "channel 1 is corrupt: the barrier of epoch 5 came twice"),
-    ("b|5 b|6", "b|6", "channel 1 is corrupt: the barrier of epoch 6 came twice"),
+    ("a|5", "a|5", "channel 0 is corrupt: the barrier of epoch 5 came after that of 5"),
+    ("a|5 b|5", "a|5", "channel 0 is corrupt: the barrier of epoch 5 came after that of 5"),
+    ("b|5 a|6", "b|5", "channel 1 is corrupt: the barrier of epoch 5 came after that of 5"),
+    ("b|5 b|6", "b|6", "channel 1 is corrupt: the barrier of epoch 6 came after that of 6"),
     ("a|5", "a|4", "channel 0 is corrupt: the barrier of epoch 4 came after that of 5"),
     ("b.", "b1", "channel 1 is corrupt: something came after its end"),
     ("a|1 a.", "a|2", "channel 0 is corrupt: something came after its end"),
@@ -183,27 +183,27 @@ def test_a_channel_out_of_order_is_corrupt(before: str, corrupt: str, message: s
     assert "stop the other writer" in str(raised.value)
 
 
-def test_statistics_name_the_channels_waited_for_and_count_the_events_held_back() -> None:
+def test_statistics_name_the_channels_waited_for() -> None:
     gate = gate_of(3)
     assert gate.pending() == {}
     feed(gate, "b|4 b1 b2 a1")
-    assert gate.pending() == {4: AlignmentStatistics((1,), (0, 2), 2)}
+    assert gate.pending() == {4: AlignmentStatistics((1,), (0, 2))}
     feed(gate, "a|4 a2")
-    assert gate.pending() == {4: AlignmentStatistics((1, 0), (2,), 3)}
+    assert gate.pending() == {4: AlignmentStatistics((1, 0), (2,))}
     outputs = list(gate.process([event("c|4"), event("c|5")]))
-    assert outputs[0] == EpochAligned(4, AlignmentStatistics((1, 0, 2), (), 3))
-    assert gate.pending() == {5: AlignmentStatistics((2,), (0, 1), 0)}
+    assert outputs[0] == EpochAligned(4, AlignmentStatistics((1, 0, 2), ()))
+    assert gate.pending() == {5: AlignmentStatistics((2,), (0, 1))}
 
 
 def test_statistics_of_an_aborted_epoch_name_who_never_came() -> None:
     gate = gate_of(4)
     feed(gate, "d. b|4 b1")
     outputs = list(gate.process([event("a|6")]))
-    aborted = EpochAborted(4, "newer barrier", AlignmentStatistics((1,), (0, 2), 1))
+    aborted = EpochAborted(4, "newer barrier", AlignmentStatistics((1,), (0, 2)))
     assert outputs[0] == aborted
     outputs = list(gate.process([event("c.")]))
-    aborted = EpochAborted(6, "channel ended", AlignmentStatistics((0,), (1, 2), 0))
+    aborted = EpochAborted(6, "channel ended", AlignmentStatistics((0,), (1, 2)))
     assert outputs[0] == aborted
     feed(gate, "a|7")
-    aborted = EpochAborted(7, "input ended", AlignmentStatistics((0,), (1,), 0))
+    aborted = EpochAborted(7, "input ended", AlignmentStatistics((0,), (1,)))
     assert list(gate.end_of_input()) == [aborted]

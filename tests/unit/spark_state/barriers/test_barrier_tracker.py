@@ -111,5 +111,5 @@ def test_statistics_name_the_channels_waited_for() -> None:
 def test_a_repeated_barrier_is_corrupt_instead_of_counting_twice() -> None:
     gate = tracking_gate(2)
     feed(gate, "a|1")
-    with pytest.raises(CorruptStreamError, match="epoch 1 came twice"):
+    with pytest.raises(CorruptStreamError, match="epoch 1 came after that of 1"):
         feed(gate, "a|1")
