@@ -38,7 +38,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
     ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
@@ -193,17 +192,13 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._checked = start, self._listed
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One of the limits that the options set, because Spark takes a single limit here.
+        """A limit of files if the options set any limit, because Spark takes a single limit here.
         `latestOffset` obeys all limits."""
         options = self._options
-        if options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(options.max_bytes_per_trigger)
-        if (
-            options.max_versions_per_trigger is not None
-            or options.max_files_per_trigger is not None
-        ):
-            return ReadMaxFiles(options.max_files_per_trigger or 2**31 - 1)
-        return ReadAllAvailable()
+        limits = (options.max_bytes_per_trigger, options.max_versions_per_trigger)
+        if options.max_files_per_trigger is None and limits == (None, None):
+            return ReadAllAvailable()
+        return ReadMaxFiles(options.max_files_per_trigger or 2**31 - 1)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The offset of the newest version, for the query's progress."""
