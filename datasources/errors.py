@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from checkpoint_store.amounts import epochs_text
 from spark_state.errors import CowstateError
 
 
@@ -102,14 +103,11 @@ class EpochsTakenBackError(CowstateError):
     run: int
 
     def __str__(self) -> str:
-        epochs = f"epochs {self.first} to {self.last}"
-        if self.first == self.last:
-            epochs = f"epoch {self.last}"
         return (
-            f"the query that writes {self.url} went back: this stream has handed out {epochs} as "
-            f"run {self.run} of the query wrote them, and they do not count any more. A stream "
-            f"cannot take rows back: delete the rows whose _commit_version is {self.first} or "
-            "greater from its target, and start it with a new checkpoint location and option "
-            f"startingVersion {self.first}; or begin with a new checkpoint location and an empty "
-            "target"
+            f"the query that writes {self.url} went back: this stream has handed out "
+            f"{epochs_text(self.first, self.last)} as run {self.run} of the query wrote them, and "
+            "they do not count any more. A stream cannot take rows back: delete the rows whose "
+            f"_commit_version is {self.first} or greater from its target, and start it with a new "
+            f"checkpoint location and option startingVersion {self.first}; or begin with a new "
+            "checkpoint location and an empty target"
         )

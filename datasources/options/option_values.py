@@ -88,12 +88,6 @@ def a_column(name: str, text: str) -> str:
 
 def column_list(name: str, text: str) -> tuple[str, ...]:
     """Parse names of columns; no name may come twice."""
-    if re.fullmatch(r"\s*[\[(].*[\])]\s*", text, re.DOTALL):
-        raise ConfigurationError(
-            f"option {name} is the list {text.strip()}, and is read as one text: write the names "
-            'with commas between them, as in "country,city", and quote a name that has brackets, '
-            "as in `[a]`"
-        )
     if not _COLUMNS.fullmatch(text):
         raise _bad(name, text, "names of columns, separated by commas; quote a comma as in `a,b`")
     names = tuple(

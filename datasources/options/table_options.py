@@ -206,7 +206,12 @@ def parse_reader_options(options: Mapping[str, str]) -> ReaderOptions:
                 "whole list or map: leave flattenCollectionTypes out, and explode the column"
             )
     else:
-        _refuse_without_change_feed(values, (*feed_names, "preimages"))
+        for name in (*feed_names, "preimages"):
+            if name in values:
+                raise ConfigurationError(
+                    f"option {name} is for the change feed: set readChangeFeed to true as well, or "
+                    "name the version to read with versionAsOf or timestampAsOf"
+                )
     for unit in ("Version", "Timestamp"):
         start, end = values.get(f"starting{unit}"), values.get(f"ending{unit}")
         if start is not None and end is not None and start > end:
@@ -228,8 +233,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
     """Parse the options of a batch read, or of a stream if a batch read refuses the options. Raises
-    ConfigurationError. The error is about an option that neither a batch read nor a stream has, if
-    there is such an option. Otherwise it is the error of the stream if the options are options of a
+    ConfigurationError: the error of the stream if the options are more like the options of a
     stream, see `_are_of_a_stream`, and the error of the batch read if not."""
     try:
         return parse_reader_options(options)
@@ -237,18 +241,16 @@ def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOpti
         try:
             return parse_stream_options(options)
         except ConfigurationError as stream_error:
-            error = stream_error if _are_of_a_stream(options) else batch_error
-            raise _unknown_to_reads(options) or error from None
+            raise (stream_error if _are_of_a_stream(options) else batch_error) from None
 
 
 def _are_of_a_stream(options: Mapping[str, str]) -> bool:
-    """True if a stream has all these options, and a batch read lacks some option. If both have all
-    options, option readChangeFeed decides for the stream."""
-    given = {_meant_name(name) for name in options} - _SPARK_OPTIONS
+    """True if a stream has more of these options than a batch read. If both have as many, option
+    readChangeFeed decides for the stream: a session that `configure` built sets it for streams."""
+    given = {_meant_name(name) for name in options}
     names = {use: {name.lower() for name in parsers} for use, parsers in _OPTIONS.items()}
-    return given <= names["streams"] and (
-        not given <= names["batch reads"] or "readchangefeed" in given
-    )
+    of_stream, of_batch = (len(given & names[use]) for use in ("streams", "batch reads"))
+    return of_stream > of_batch or (of_stream == of_batch and "readchangefeed" in given)
 
 
 def has_other_columns(options: Mapping[str, str]) -> bool:
@@ -273,19 +275,6 @@ def is_an_option(name: str) -> bool:
     return name.lower() in _NAMES
 
 
-def _unknown_to_reads(options: Mapping[str, str]) -> ConfigurationError | None:
-    given = {_meant_name(name): name for name in options}
-    uses = ["batch reads", "streams"]
-    if "readchangefeed" in given:
-        # Most likely a stream: a session that `configure` built sets readChangeFeed for streams.
-        uses.reverse()
-    readable = {name.lower() for use in uses for name in _OPTIONS[use]} | _SPARK_OPTIONS
-    if are_of_catalog(options):
-        readable |= _NAMES
-    unknown = [name for meant, name in given.items() if meant not in readable]
-    return _unknown(unknown[0], *uses) if unknown else None
-
-
 def column_named(name: str, columns: Sequence[str], where: str) -> str:
     """Find a column by the name that a user gives, in any case, as in Spark. Raises
     ConfigurationError, with a message that begins with `where`."""
@@ -294,10 +283,6 @@ def column_named(name: str, columns: Sequence[str], where: str) -> str:
     meant = [column for column in columns if column.lower() == name.lower()]
     if len(meant) == 1:
         return meant[0]
-    if meant:
-        raise ConfigurationError(
-            f"{where} {name!r}, which may mean {' or '.join(meant)}; spell it as one of these"
-        )
     raise ConfigurationError(
         f"{where} {name!r}, which is not a column of the rows; {_near(name, columns)}the columns "
         f"are {', '.join(columns)}"
@@ -356,30 +341,20 @@ def _as_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     return {("url" if name == "path" else name): values[key] for name, key in snake.items()}
 
 
-def _unknown(name: str, *uses: str) -> ConfigurationError:
+def _unknown(name: str, use: str) -> ConfigurationError:
     if name.lower() in OF_CATALOG:
         return ConfigurationError(NO_CATALOG)
     if name.lower() == "paths":
         return ConfigurationError("several paths are given; a table has one")
-    allowed = [
-        f"{f'of {use} ' if len(uses) > 1 else ''}are {', '.join(_OPTIONS[use])}" for use in uses
+    elsewhere = [
+        f"{option} is an option of {other}; "
+        for other, options in _OPTIONS.items()
+        for option in options
+        if option.lower() == _meant_name(name)
     ]
+    hint = elsewhere[0] if elsewhere else _near(name, list(_OPTIONS[use]))
     return ConfigurationError(
-        f"unknown option {name} of {' and '.join(uses)}; {_hint(name, uses)}"
-        f"options {'; '.join(allowed)}"
-    )
-
-
-def _hint(name: str, uses: Sequence[str]) -> str:
-    """Guess the option that a user means by an unknown name. The text ends in a space, or is
-    empty."""
-    for use, options in _OPTIONS.items():
-        for option in options:
-            if option.lower() == _meant_name(name):
-                return f"{option} is an option of {use}; "
-    # Spark does not tell batch reads from streams, so try all options, too.
-    return _near(name, [option for use in uses for option in _OPTIONS[use]]) or _near(
-        name, [option for options in _OPTIONS.values() for option in options]
+        f"unknown option {name} of {use}; {hint}options are {', '.join(_OPTIONS[use])}"
     )
 
 
@@ -394,15 +369,6 @@ def _refuse_both(values: Mapping[str, Any], first: str, second: str, why: str) -
         raise ConfigurationError(
             f"options {first} and {second} are both set; {why}: set one of them"
         )
-
-
-def _refuse_without_change_feed(values: Mapping[str, Any], names: Sequence[str]) -> None:
-    for name in names:
-        if name in values:
-            raise ConfigurationError(
-                f"option {name} is for the change feed: set readChangeFeed to true as well, or "
-                "name the version to read with versionAsOf or timestampAsOf"
-            )
 
 
 def _options_of(options: type[SinkOptions | ReaderOptions | StreamOptions]) -> dict[str, _Parse]:

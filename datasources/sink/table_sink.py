@@ -91,9 +91,6 @@ class TableStreamWriter(LoadedInWorkers, DataSourceStreamArrowWriter):
         and LostVersionError if the table has lost an earlier batch."""
         _commit(self._plan, messages, after_all=True)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Leave the files as orphans, which are deleted when old."""
-
 
 class TableBatchWriter(LoadedInWorkers, DataSourceArrowWriter):
     """The sink of a batch job. In foreachBatch of a query, the sink writes like the query's own
@@ -113,9 +110,6 @@ class TableBatchWriter(LoadedInWorkers, DataSourceArrowWriter):
         """Publish the rows. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError, and
         WrittenTwiceError for a second write of a batch into the same table."""
         _commit(self._plan, messages, after_all=False)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave the files as orphans, which are deleted when old."""
 
 
 def table_batch_writer(

@@ -18,25 +18,19 @@ records are dropped, because the new run repeats the records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
 
 from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from spark_state.barriers.channel_event import ChannelBarrier, ChannelEvent, ChannelRecord
 from spark_state.barriers.epoch_outcome import EpochAligned
-from spark_state.barriers.event_buffer import EventBuffer, MemoryEventBuffer
 from spark_state.barriers.input_gate import (
     CheckpointingMode,
     GateOutput,
     InputGate,
     open_input_gate,
 )
-
-# A BarrierName in memory, about.
-_BYTES_OF_NAME = 500
-
-OpenBuffer = Callable[[], EventBuffer[BarrierName]]
 
 
 def barriers_after(
@@ -54,20 +48,11 @@ def barriers_after(
 
 class OperatorChannels:
     """Progress of an operator's channels. `aligned`: the newest aligned epoch, None if there is
-    none. Waiting events are kept in memory up to `bound_bytes`, then in a buffer that `open_spill`
-    opens. Close the channels after use."""
+    none."""
 
-    def __init__(
-        self,
-        mode: CheckpointingMode,
-        aligned: EpochDirectory | None,
-        open_spill: OpenBuffer,
-        bound_bytes: int = 16 << 20,
-    ) -> None:
+    def __init__(self, mode: CheckpointingMode, aligned: EpochDirectory | None) -> None:
         self.aligned = aligned
         self._mode = mode
-        self._open_spill = open_spill
-        self._bound_bytes = bound_bytes
         self._writer = (-1, -1)
         self._gate: InputGate[BarrierName] | None = None
         self._arrived: set[BarrierName] = set()
@@ -98,11 +83,6 @@ class OperatorChannels:
         aligned."""
         return dict(self._ahead)
 
-    def close(self) -> None:
-        """Drop the waiting events. Safe to call again."""
-        if self._gate is not None:
-            self._gate.close()
-
     def _is_new(self, name: BarrierName) -> bool:
         is_of_old_run = _writer(name) < self._writer
         return self._is_pending(name) and name not in self._arrived and not is_of_old_run
@@ -111,22 +91,20 @@ class OperatorChannels:
         return self.aligned is None or _lineage(name.directory) > _lineage(self.aligned)
 
     def _open(self, writer: tuple[int, int]) -> None:
-        self.close()
         self._writer = writer
         self._arrived.clear()
         self._ahead.clear()
-        self._gate = open_input_gate(
-            self._mode, writer[1], lambda: MemoryEventBuffer(self._bound_bytes, self._open_spill)
-        )
+        self._gate = open_input_gate(self._mode, writer[1])
 
     def _events(self, names: Iterable[BarrierName]) -> Iterator[ChannelEvent[BarrierName]]:
+        delivered = {(name.subtask, name.directory.epoch) for name in self._arrived}
         for name in names:
-            epoch = name.directory.epoch
-            delivered = {(name.subtask, name.directory.epoch) for name in self._arrived}
+            barrier = ChannelBarrier(name.subtask, name.directory.epoch)
             self._arrived.add(name)
-            yield ChannelRecord(name.subtask, name, _BYTES_OF_NAME)
-            if (name.subtask, epoch) not in delivered:
-                yield ChannelBarrier(name.subtask, epoch)
+            yield ChannelRecord(name.subtask, name)
+            if (barrier.channel, barrier.epoch) not in delivered:
+                delivered.add((barrier.channel, barrier.epoch))
+                yield barrier
 
     def _take(self, output: GateOutput[BarrierName]) -> None:
         if isinstance(output, EpochAligned):

@@ -38,7 +38,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
     ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
@@ -62,7 +61,6 @@ from datasources.reads.asked_columns import AskedColumns, asked_columns, batches
 from datasources.reads.key_group_partitions import check_not_rescaled
 from datasources.streams.channel_history import ChannelHistory
 from datasources.streams.channel_positions import Positions, position_of
-from datasources.streams.file_event_buffer import FileEventBuffer
 from datasources.streams.operator_channels import OperatorChannels, barriers_after
 from datasources.streams.state_facts import (
     Facts,
@@ -194,17 +192,13 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._checked = start, self._listed
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One of the limits that the options set, because Spark takes a single limit here.
+        """A limit of files if the options set any limit, because Spark takes a single limit here.
         `latestOffset` obeys all limits."""
         options = self._options
-        if options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(options.max_bytes_per_trigger)
-        if (
-            options.max_versions_per_trigger is not None
-            or options.max_files_per_trigger is not None
-        ):
-            return ReadMaxFiles(options.max_files_per_trigger or 2**31 - 1)
-        return ReadAllAvailable()
+        limits = (options.max_bytes_per_trigger, options.max_versions_per_trigger)
+        if options.max_files_per_trigger is None and limits == (None, None):
+            return ReadAllAvailable()
+        return ReadMaxFiles(options.max_files_per_trigger or 2**31 - 1)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The offset of the newest version, for the query's progress."""
@@ -255,14 +249,6 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         check_not_rescaled(history, part.end, part.partitions)
         return rows
 
-    def commit(self, end: Offset) -> None:
-        """Do nothing, because the store keeps its versions whether read or not."""
-
-    def stop(self) -> None:
-        """Drop the events that wait in the input gate."""
-        if self._channels is not None:
-            self._channels.close()
-
     def _history(self) -> StateHistory:
         if self._opened is None:
             self._opened = history_of(self._options)
@@ -301,13 +287,11 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         channels behind."""
         if self._channels is not None and self._channels.are_on(history.timeline):
             return self._channels
-        self.stop()
         aligned = None
         if versions:
             newest = history.checkpoint_at(versions[-1])
             aligned = EpochDirectory(newest.epoch, newest.run.number)
-        mode = self._options.checkpointing_mode
-        self._channels = OperatorChannels(mode, aligned, FileEventBuffer)
+        self._channels = OperatorChannels(self._options.checkpointing_mode, aligned)
         return self._channels
 
     def _limited(self, after: Sequence[int], limit: ReadLimit) -> int:

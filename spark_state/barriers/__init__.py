@@ -9,10 +9,9 @@ as aligned. In mode `at_least_once`, the gate returns every record on arrival.
     channel_event   input: records, barriers, the end of a channel
     epoch_outcome   decision: an epoch is aligned, or never will be aligned
     aligned_barrier_handler, barrier_tracker    the decisions in the two modes
-    event_buffer    buffer for events of channels that are ahead of the current epoch
     input_gate      events in, records and outcomes out
 
-No clock, socket, thread or I/O: the caller reads the channels and passes the events in. The caller
-also passes in the buffer for spilling. Source of the algorithm: Flink 1.9, BarrierBuffer and
-BarrierTracker.
+No clock, socket, thread or I/O: the caller reads the channels and passes the events in. Events of
+channels that are ahead of the current epoch wait in memory. Source of the algorithm: Flink 1.9,
+BarrierBuffer and BarrierTracker.
 """

@@ -6,19 +6,17 @@ Channels are numbered from 0. The epochs of a channel only grow, and nothing com
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelRecord(Generic[T]):
-    """A record, or several records passed as one; the package does not look into `value`.
-    `size_bytes`: memory that the record takes while waiting, as estimated by the caller."""
+    """A record, or several records passed as one; the package does not look into `value`."""
 
     channel: int
     value: T
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,6 @@ class ChannelBarrier:
 
     channel: int
     epoch: int
-    size_bytes: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,6 @@ class EndOfChannel:
     """End of a channel: later epochs do not wait for the channel."""
 
     channel: int
-    size_bytes: ClassVar[int] = 0
 
 
 ChannelEvent = ChannelRecord[T] | ChannelBarrier | EndOfChannel

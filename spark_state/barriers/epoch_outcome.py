@@ -25,12 +25,10 @@ class AlignmentStatistics:
     - `arrived`: channels whose barrier has arrived, in the order of arrival. An aligned epoch
       waited longest for the last of these channels.
     - `waited_for`: open channels whose barrier has not arrived.
-    - `buffered_bytes`: sum of `size_bytes` of the records that were held back meanwhile.
     """
 
     arrived: tuple[int, ...]
     waited_for: tuple[int, ...]
-    buffered_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,14 @@
 """Gate with several channels in, and one sequence of records and epoch outcomes out.
 
-An event of a blocked channel waits in a buffer, and the gate handles the event after the channel is
+An event of a blocked channel waits in memory, and the gate handles the event after the channel is
 unblocked. When the epoch ends, the waiting events are replayed before any new event, in the order
 of arrival. A channel may be blocked again during the replay. Then the channel's remaining events
-wait in a new buffer, which is later replayed before the remaining events of the old buffer:
+wait again, and are later replayed before the rest of the replay:
 
     waiting    [b5 b6 b7]                          epoch 5 is aligned
     replaying  [b5 b6 b7] -> b5 out, then a barrier: b6, b7 wait again, [b6 b7] | new events
 
-The bytes in memory never exceed the bound of one buffer, because a replay moves events and copies
-none.
-
-    gate = open_input_gate("exactly_once", 3, lambda: MemoryEventBuffer(64 << 20, open_spill))
+    gate = open_input_gate("exactly_once", 3)
     for output in gate.process(events):
         match output: ChannelRecord, EndOfChannel, EpochAligned or EpochAborted
 """
@@ -19,8 +16,7 @@ none.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from typing import Generic, Literal, Protocol, TypeVar
 
 from spark_state.barriers.aligned_barrier_handler import AlignedBarrierHandler
@@ -32,7 +28,6 @@ from spark_state.barriers.channel_event import (
     EndOfChannel,
 )
 from spark_state.barriers.epoch_outcome import AlignmentStatistics, EpochOutcome
-from spark_state.barriers.event_buffer import EventBuffer
 from spark_state.errors import ConfigurationError, CorruptStreamError
 
 T = TypeVar("T")
@@ -68,19 +63,15 @@ class BarrierHandler(Protocol):
 
 
 class InputGate(Generic[T]):
-    """Gate that applies a handler's decisions to the events of the channels. `open_buffer()`: opens
-    a buffer for waiting events; several buffers may be open at a time. Close the gate after use:
-    buffers may hold files."""
+    """Gate that applies a handler's decisions to the events of the channels."""
 
-    def __init__(self, handler: BarrierHandler, open_buffer: Callable[[], EventBuffer[T]]) -> None:
+    def __init__(self, handler: BarrierHandler) -> None:
         self._handler = handler
-        self._open_buffer = open_buffer
         self._newest_barrier: dict[int, int] = {}
         self._ended: set[int] = set()
         self._input_ended = False
-        self._waiting: EventBuffer[T] | None = None
-        self._waiting_bytes = 0
-        self._replaying: deque[tuple[EventBuffer[T], Iterator[ChannelEvent[T]]]] = deque()
+        self._waiting: list[ChannelEvent[T]] = []
+        self._replaying: deque[ChannelEvent[T]] = deque()
         self._outputs: deque[GateOutput[T]] = deque()
 
     def process(self, events: Iterable[ChannelEvent[T]]) -> Iterator[GateOutput[T]]:
@@ -112,18 +103,7 @@ class InputGate(Generic[T]):
     def pending(self) -> dict[int, AlignmentStatistics]:
         """Return the epochs that began and have not ended, oldest first, with the channels still
         waited for."""
-        return {
-            epoch: replace(statistics, buffered_bytes=self._waiting_bytes)
-            for epoch, statistics in self._handler.pending().items()
-        }
-
-    def close(self) -> None:
-        """Drop the waiting events. Safe to call again."""
-        if self._waiting is not None:
-            self._waiting.close()
-        for buffer, _ in self._replaying:
-            buffer.close()
-        self._replaying.clear()
+        return self._handler.pending()
 
     def _replayed(self) -> Iterator[GateOutput[T]]:
         """Yield the outputs that follow from waiting events alone."""
@@ -132,13 +112,7 @@ class InputGate(Generic[T]):
                 yield self._outputs.popleft()
             if not self._replaying:
                 return
-            buffer, events = self._replaying[0]
-            event = next(events, None)
-            if event is None:
-                self._replaying.popleft()
-                buffer.close()
-            else:
-                self._handle(event)
+            self._handle(self._replaying.popleft())
 
     def _check_arrival(self, event: ChannelEvent[T]) -> None:
         channel = event.channel
@@ -148,9 +122,7 @@ class InputGate(Generic[T]):
             self._ended.add(channel)
         elif isinstance(event, ChannelBarrier):
             newest = self._newest_barrier.get(channel, -1)
-            if event.epoch == newest:
-                raise _corrupt(channel, f"the barrier of epoch {newest} came twice")
-            if event.epoch < newest:
+            if event.epoch <= newest:
                 raise _corrupt(
                     channel, f"the barrier of epoch {event.epoch} came after that of {newest}"
                 )
@@ -158,7 +130,7 @@ class InputGate(Generic[T]):
 
     def _handle(self, event: ChannelEvent[T]) -> None:
         if self._handler.is_blocked(event.channel):
-            self._wait(event)
+            self._waiting.append(event)
         elif isinstance(event, ChannelBarrier):
             if not self._input_ended:
                 self._end_epochs(self._handler.barrier(event.channel, event.epoch))
@@ -167,33 +139,23 @@ class InputGate(Generic[T]):
                 self._end_epochs(self._handler.end_of_channel(event.channel))
             self._outputs.append(event)
 
-    def _wait(self, event: ChannelEvent[T]) -> None:
-        if self._waiting is None:
-            self._waiting = self._open_buffer()
-        self._waiting.put(event)
-        self._waiting_bytes += event.size_bytes
-
     def _end_epochs(self, outcomes: Iterable[EpochOutcome]) -> None:
         for outcome in outcomes:
-            statistics = replace(outcome.statistics, buffered_bytes=self._waiting_bytes)
-            self._outputs.append(replace(outcome, statistics=statistics))
-            if self._waiting is not None:
-                self._replaying.appendleft((self._waiting, self._waiting.replay()))
-            self._waiting, self._waiting_bytes = None, 0
+            self._outputs.append(outcome)
+            self._replaying.extendleft(reversed(self._waiting))
+            self._waiting.clear()
 
     def check_invariants(self) -> None:
         self._handler.check_invariants()
-        assert self._waiting is None or self._handler.pending(), "events wait for no epoch"
+        assert not self._waiting or self._handler.pending(), "events wait for no epoch"
 
 
-def open_input_gate(
-    mode: CheckpointingMode, channels: int, open_buffer: Callable[[], EventBuffer[T]]
-) -> InputGate[T]:
+def open_input_gate(mode: CheckpointingMode, channels: int) -> InputGate[T]:
     """Return the gate of a checkpointing mode. Raises ConfigurationError for an unknown mode."""
     if mode == "exactly_once":
-        return InputGate(AlignedBarrierHandler(channels), open_buffer)
+        return InputGate(AlignedBarrierHandler(channels))
     if mode == "at_least_once":
-        return InputGate(BarrierTracker(channels), open_buffer)
+        return InputGate(BarrierTracker(channels))
     raise ConfigurationError(
         f"checkpointingMode is {mode!r}; allowed are 'exactly_once' and 'at_least_once'"
     )

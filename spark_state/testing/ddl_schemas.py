@@ -14,33 +14,29 @@ from sqlglot import exp
 
 from spark_state.errors import ConfigurationError
 
+_Kind: Any = exp.DataType.Type
 _ATOMIC: dict[Any, type[types.DataType]] = {
-    exp.DType.BOOLEAN: types.BooleanType,
-    exp.DType.TINYINT: types.ByteType,
-    exp.DType.SMALLINT: types.ShortType,
-    exp.DType.INT: types.IntegerType,
-    exp.DType.BIGINT: types.LongType,
-    exp.DType.FLOAT: types.FloatType,
-    exp.DType.DOUBLE: types.DoubleType,
-    exp.DType.TEXT: types.StringType,
-    exp.DType.BINARY: types.BinaryType,
-    exp.DType.DATE: types.DateType,
-    exp.DType.TIMESTAMP: types.TimestampType,
-    exp.DType.TIMESTAMPTZ: types.TimestampType,
-    exp.DType.TIMESTAMPLTZ: types.TimestampType,
-    exp.DType.TIMESTAMPNTZ: types.TimestampNTZType,
-    exp.DType.NULL: types.NullType,
+    _Kind.BOOLEAN: types.BooleanType,
+    _Kind.TINYINT: types.ByteType,
+    _Kind.SMALLINT: types.ShortType,
+    _Kind.INT: types.IntegerType,
+    _Kind.BIGINT: types.LongType,
+    _Kind.FLOAT: types.FloatType,
+    _Kind.DOUBLE: types.DoubleType,
+    _Kind.TEXT: types.StringType,
+    _Kind.BINARY: types.BinaryType,
+    _Kind.DATE: types.DateType,
+    _Kind.TIMESTAMP: types.TimestampType,
+    _Kind.TIMESTAMPTZ: types.TimestampType,
+    _Kind.TIMESTAMPLTZ: types.TimestampType,
+    _Kind.TIMESTAMPNTZ: types.TimestampNTZType,
+    _Kind.NULL: types.NullType,
 }
 _MOST_DIGITS = 38
 _DAY_TIME = ("day", "hour", "minute", "second")
 _YEAR_MONTH = ("year", "month")
-_SHORT_NAMES = {
-    "byte": "tinyint",
-    "short": "smallint",
-    "integer": "int",
-    "real": "float",
-    "void": "null",
-}
+# Spark's name of the type `null`, after a name or a bracket.
+_VOID = re.compile(r"(?i)(?<=[\s<,:])void\b(?=\s*(?:[,>]|$|not\b))")
 
 
 def schema_of(given: types.StructType | str, what: str) -> types.StructType:
@@ -51,11 +47,7 @@ def schema_of(given: types.StructType | str, what: str) -> types.StructType:
     if not isinstance(given, str):
         raise ConfigurationError(f"{what}: {given!r} is neither a StructType nor DDL text")
     try:
-        statements = sqlglot.parse(f"CREATE TABLE t ({_spelled_out(given)})", read="spark")
-    except sqlglot.errors.ParseError as error:
-        # sqlglot's message marks the place with escape codes of a terminal.
-        place = error.errors[0]["highlight"] if error.errors else ""
-        raise _no_schema(given, what, f"cannot read it at {place!r}") from error
+        statements = sqlglot.parse(f"CREATE TABLE t ({_VOID.sub('null', given)})", read="spark")
     except sqlglot.errors.SqlglotError as error:
         raise _no_schema(given, what, "cannot read it") from error
     table: Any = statements[0]
@@ -74,16 +66,6 @@ def _no_schema(given: str, what: str, why: str) -> ConfigurationError:
     )
 
 
-def _spelled_out(text: str) -> str:
-    """Replace Spark's short names of types, after a name or a bracket, by the names in other
-    systems."""
-    return re.sub(
-        rf"(?i)(?<=[\s<,:])({'|'.join(_SHORT_NAMES)})\b(?=\s*(?:[,>]|$|not\b))",
-        lambda match: _SHORT_NAMES[match[1].lower()],
-        text,
-    )
-
-
 def _field(column: Any, what: str) -> types.StructField:
     not_null = any(
         isinstance(each.kind, exp.NotNullColumnConstraint) for each in column.constraints
@@ -98,13 +80,13 @@ def _type(kind: Any, what: str) -> types.DataType:
         return _ATOMIC[named]()
     if isinstance(named, exp.Interval):
         return _interval(named.text("unit") or named.args["unit"].sql(), kind, what)
-    if named is exp.DType.DECIMAL:
+    if named is _Kind.DECIMAL:
         return _decimal(kind, what)
-    if named is exp.DType.ARRAY and len(inner) == 1:
+    if named is _Kind.ARRAY and len(inner) == 1:
         return types.ArrayType(_type(inner[0], what))
-    if named is exp.DType.MAP and len(inner) == 2:
+    if named is _Kind.MAP and len(inner) == 2:
         return types.MapType(_type(inner[0], what), _type(inner[1], what))
-    if named is exp.DType.STRUCT:
+    if named is _Kind.STRUCT:
         return types.StructType([_field(column, what) for column in inner])
     raise _unknown(kind, what)
 

@@ -78,15 +78,12 @@ class KeyedRows:
     def _values(self, row: Any) -> tuple[Any, ...]:
         names = self.schema.names
         if isinstance(row, dict):
-            if row.keys() != set(names):
-                raise ConfigurationError(
-                    f"{row!r} has not the columns of {self.what}, which are {', '.join(names)}; "
-                    "give None where a column is null"
-                )
-            return tuple(row[name] for name in names)
-        values = () if isinstance(row, str) or not isinstance(row, Iterable) else tuple(row)
+            values = tuple(row[name] for name in names) if row.keys() == set(names) else ()
+        else:
+            values = () if isinstance(row, str) or not isinstance(row, Iterable) else tuple(row)
         if len(values) != len(names):
             raise ConfigurationError(
-                f"{row!r} is no row: give a tuple of {', '.join(names)}, a Row, or a dict"
+                f"{row!r} does not fit {self.what}: give a tuple of {', '.join(names)}, a Row, or "
+                "a dict with these keys, with None where a column is null"
             )
         return values

@@ -2,7 +2,6 @@
 
     python tests/benchmarks/scale.py [--parallelism 16 256 1024 10000] [--retained 1 100 1000]
                                      [--rate 300] [--handles 8] [--sample 400] [--out FILE]
-                                     [--plot FILE]
 
 Spark does not run, and there is no state: the benchmark measures only the protocol. Subtasks are
 threads that run the protocol as the engine does: find the base of the epoch, write a file of
@@ -20,9 +19,7 @@ Subtasks of a restore do not interact, so only `--sample` subtasks run, and stan
 
 The benchmark prints per subtask the requests, the names in listings, and the bytes of barriers,
 groups and manifests written and read; the seconds of a subtask's requests (median and most); and
-the dollars of all subtasks' requests. The columns `before` show the former protocol, in which each
-subtask listed the files and barriers of all subtasks, and read the manifest of all. These columns
-are computed, not measured.
+the dollars of all subtasks' requests.
 """
 
 from __future__ import annotations
@@ -34,33 +31,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count, islice
-from pathlib import Path
 
-from checkpoint_store.epochs.checkpoint_codec import encode_barrier
 from checkpoint_store.epochs.checkpoint_share import CheckpointShare
 from checkpoint_store.epochs.completed_checkpoint import Barrier
 from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
-from tests.benchmarks.benchmark_script import parser_of, subplots, write_results
+from tests.benchmarks.benchmark_script import parser_of, write_results
 from tests.support.operators.lone_subtasks import LoneSubtask, Operator
-from tests.support.stores.counted_store import PAGE, CountedStore, Counts, Latencies, Prices
+from tests.support.stores.counted_store import CountedStore, Counts, Latencies, Prices
 
 MAX_PARALLELISM = 32_768
 THREADS = 256
 
 
 @dataclass(frozen=True)
-class Before:
-    """Requests, listed names and read bytes of a subtask in the former protocol."""
-
-    requests: float
-    listed: float
-    read: float
-
-
-@dataclass(frozen=True)
 class Measured:
     """The cost of one step. `subtasks`: all subtasks of the run. `counted`: the subtasks that
-    `counts` cover. `barrier_bytes`: the size of a barrier."""
+    `counts` cover."""
 
     step: str
     subtasks: int
@@ -69,7 +55,6 @@ class Measured:
     counts: Counts
     seconds: float
     most_seconds: float
-    barrier_bytes: float
 
     def of_subtask(self, total: float) -> float:
         """The share of one subtask in a total."""
@@ -78,30 +63,6 @@ class Measured:
     def dollars(self, prices: Prices) -> float:
         """The price of all subtasks' requests."""
         return self.of_subtask(self.counts.dollars(prices)) * self.subtasks
-
-    def before(self) -> Before:
-        """The cost of the step in the former protocol.
-
-        An epoch listed the retained manifests, read the newest manifest, put two objects, and
-        listed the files and barriers of all subtasks. A restore listed the runs twice, the
-        manifests twice and the epochs twice, and read the store's description, the manifest of all
-        subtasks, and a file.
-        """
-        # A run with twice as many subtasks reads the files of half as many writers.
-        writers = self.subtasks // 2 if self.step == "rescale" else self.subtasks
-        manifest = writers * self.barrier_bytes
-        pages = _pages(self.retained)
-        if self.step == "epoch":
-            listed = self.retained + 2 * writers
-            # The last subtask reads the barriers of all subtasks, and writes the manifest.
-            by_last = manifest / writers
-            requests = 3 + pages + _pages(2 * writers) + 1
-            return Before(requests, listed, manifest + by_last)
-        return Before(3 + 2 + 4 * pages, 4 * self.retained, manifest)
-
-
-def _pages(names: int) -> int:
-    return -(-names // PAGE)
 
 
 class Subtask(LoneSubtask):
@@ -181,8 +142,6 @@ class Simulation:
     def _measured(
         self, step: str, subtasks: int, before: Counts, seconds: Sequence[float]
     ) -> Measured:
-        barrier = self._subtasks[0].own
-        assert barrier is not None
         return Measured(
             step=step,
             subtasks=subtasks,
@@ -191,7 +150,6 @@ class Simulation:
             counts=self.store.counted().minus(before),
             seconds=statistics.median(seconds),
             most_seconds=max(seconds),
-            barrier_bytes=len(encode_barrier(barrier)),
         )
 
     def _turns(self, turns: Sequence[Callable[[], object]], rate: float) -> list[float]:
@@ -211,49 +169,20 @@ class Simulation:
 
 
 HEAD = (
-    f"{'':8}{'subtasks':>9}{'retained':>9}{'requests':>9}{'before':>9}{'names':>9}{'before':>9}"
-    f"{'written B':>10}{'read B':>10}{'before':>13}{'median s':>9}{'most s':>8}{'dollars':>10}"
+    f"{'':8}{'subtasks':>9}{'retained':>9}{'requests':>9}{'names':>9}{'written B':>10}"
+    f"{'read B':>10}{'median s':>9}{'most s':>8}{'dollars':>10}"
 )
 
 
 def line(measured: Measured, prices: Prices) -> str:
     """A line of the table."""
-    counts, share, before = measured.counts, measured.of_subtask, measured.before()
+    counts, share = measured.counts, measured.of_subtask
     return (
         f"{measured.step:8}{measured.subtasks:9,}{measured.retained:9,}"
-        f"{share(counts.requests):9.2f}{before.requests:9.1f}"
-        f"{share(counts.listed):9.1f}{before.listed:9,.0f}"
-        f"{share(counts.put_documents):10,.0f}"
-        f"{share(counts.got_documents):10,.0f}{before.read:13,.0f}"
+        f"{share(counts.requests):9.2f}{share(counts.listed):9.1f}"
+        f"{share(counts.put_documents):10,.0f}{share(counts.got_documents):10,.0f}"
         f"{measured.seconds:9.3f}{measured.most_seconds:8.3f}{measured.dollars(prices):10.5f}"
     )
-
-
-def plot(results: Sequence[Measured], path: Path) -> None:
-    """Plot requests, names and bytes of a subtask over the number of subtasks."""
-    figure, axes = subplots(2, 3, (12, 6.5))
-    most = max(measured.retained for measured in results)
-    for row, step in zip(axes, ("epoch", "restore"), strict=True):
-        chosen = [m for m in results if m.step == step and m.retained == most]
-        panels = {
-            "requests": [(m.of_subtask(m.counts.requests), m.before().requests) for m in chosen],
-            "names listed": [(m.of_subtask(m.counts.listed), m.before().listed) for m in chosen],
-            "bytes read": [(m.of_subtask(m.counts.got_documents), m.before().read) for m in chosen],
-        }
-        for axis, (label, values) in zip(row, panels.items(), strict=True):
-            now, before = zip(*values, strict=True)
-            subtasks = [m.subtasks for m in chosen]
-            axis.plot(subtasks, before, "--o", color="0.6", label="before")
-            axis.plot(subtasks, now, "-o", color="tab:blue", label="now")
-            axis.set(title=f"{step}: {label}", xscale="log", xlabel="subtasks")
-            if label == "requests":
-                axis.set_ylim(0, 1.1 * max(*before, *now))
-            else:
-                axis.set(yscale="log")
-            axis.grid(alpha=0.3)
-    axes[0][0].legend()
-    figure.suptitle(f"What a subtask takes, with {most:,} retained epochs")
-    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
@@ -263,7 +192,6 @@ def main() -> None:
     parser.add_argument("--retained", type=int, nargs="*", default=[1, 100, 1000])
     parser.add_argument("--put-dollars", type=float, default=Prices.put, help="also of a listing")
     parser.add_argument("--get-dollars", type=float, default=Prices.get)
-    parser.add_argument("--plot", type=Path, help="a file for a plot")
     arguments = parser.parse_args()
     Subtask.handles = arguments.handles
     prices = Prices(arguments.put_dollars, arguments.put_dollars, arguments.get_dollars)
@@ -279,11 +207,8 @@ def main() -> None:
             ):
                 results.append(measured)
                 print(line(measured, prices), flush=True)
-    costs = [{"before": asdict(m.before()), "dollars": m.dollars(prices)} for m in results]
-    documents = [asdict(m) | cost for m, cost in zip(results, costs, strict=True)]
+    documents = [asdict(m) | {"dollars": m.dollars(prices)} for m in results]
     write_results(arguments.out, documents)
-    if arguments.plot is not None:
-        plot(results, arguments.plot)
 
 
 if __name__ == "__main__":

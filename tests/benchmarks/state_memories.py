@@ -10,7 +10,6 @@ rows each. `heap` has as much memory as it needs, the other contenders have `--m
     heap             the paged map on the heap
     mapped           the paged map in mapped files; records change only in the newest pages
     mapped_in_place  the paged map in mapped files; records change in place
-    sorted_runs      a log-structured merge tree of own files: a run for each batch, merged by eight
     rocksdb          the RocksDB of Spark's jars, without a write-ahead log
 
 The benchmark prints the seconds of the load, the median and the slowest batch, and ratios to
@@ -32,7 +31,7 @@ from tests.benchmarks.benchmark_script import STATE_PACKAGE, parser_of, run_java
 
 SOURCE = Path(__file__).parent / "scala" / "StateMemories.scala"
 MAIN = f"{STATE_PACKAGE}.cowstate.benchmarks.StateMemories"
-CONTENDERS = ("heap", "mapped", "mapped_in_place", "sorted_runs", "rocksdb")
+CONTENDERS = ("heap", "mapped", "mapped_in_place", "rocksdb")
 OPENED = ("java.nio", "sun.nio.ch", "java.lang")
 
 

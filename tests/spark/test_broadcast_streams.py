@@ -17,10 +17,10 @@ import spark_state
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.errors import ConfigurationError
+from tests.support.applications.streams import Stream
 from tests.support.processors.broadcast_rules import ALERTS, Judges
 from tests.support.processors.processors import RunningTotals
-from tests.support.provider.provider_jobs import THROUGH_MANAGER, configured
-from tests.support.tables.table_jobs import run_to_the_end
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 
@@ -31,28 +31,27 @@ Rule = tuple[str, int, int]
 Alert = tuple[str, str, int, int, int]
 
 
-class Payments:
+class Payments(Stream):
     """A query over files of payments and of rules; a run takes all new files in one batch."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self.folder = folder
+        super().__init__(spark, folder)
         self.batches: list[tuple[list[Payment], list[Rule]]] = []
-        for name in ("payments", "rules", "output"):
+        for name in ("payments", "rules"):
             (folder / name).mkdir()
 
-    def source(self, name: str, schema: str) -> DataFrame:
+    def rows_of(self, name: str, schema: str) -> DataFrame:
         return self.spark.readStream.schema(schema).parquet(str(self.folder / name))
 
-    def operator(self, **options: Any) -> DataFrame:
+    def judged(self, **options: Any) -> DataFrame:
         """The operator on payments grouped by card, or with these arguments instead."""
         arguments: dict[str, Any] = {
-            "grouped": self.source("payments", PAYMENT).groupBy("card"),
+            "grouped": self.rows_of("payments", PAYMENT).groupBy("card"),
             "processor": Judges(),
             "output_schema": ALERTS,
             "output_mode": "append",
             "time_mode": "None",
-            "broadcast": {"limits": self.source("rules", RULE)},
+            "broadcast": {"limits": self.rows_of("rules", RULE)},
         }
         return spark_state.transform_with_state(**arguments | options)
 
@@ -66,17 +65,8 @@ class Payments:
                 columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
                 file = self.folder / name / f"{len(self.batches)}.parquet"
                 pq.write_table(pa.table(columns), file)
-        with configured(
-            self.spark, {**THROUGH_MANAGER, "spark.cowstate.parallelism": str(parallelism)}
-        ):
-            writer = self.operator(**options).writeStream.foreachBatch(self.keep)
-            writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
-            query = writer.trigger(availableNow=True).start()
-            run_to_the_end(query)
-        self.query_id = query.id
-
-    def keep(self, batch: DataFrame, epoch: int) -> None:
-        batch.write.mode("overwrite").parquet(str(self.folder / "output" / str(epoch)))
+        with configured(self.spark, {"spark.cowstate.parallelism": str(parallelism)}):
+            self.run(self.judged(**options), output_mode="append")
 
     def alerts(self) -> list[Alert]:
         files = sorted((self.folder / "output").iterdir())
@@ -99,8 +89,7 @@ class Payments:
 
     def broadcast_checksums(self) -> list[tuple[tuple[str, str], ...]]:
         """The checksums of each subtask's broadcast states in the newest epoch."""
-        root = self.spark.conf.get("spark.cowstate.store", "")
-        store = open_object_store(f"{root}/{self.query_id}/Judges")
+        store = open_object_store(self.store().as_uri())
         newest = CompletedCheckpointStore(store).latest_before(2**62)
         assert newest is not None
         states = [barrier.operator_state for barrier in newest.barriers]
@@ -157,18 +146,18 @@ class JudgesFrames(Judges):
 def test_the_pandas_form_gets_data_frames(
     payments: Payments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def operator(**_: Any) -> DataFrame:
+    def judged(**_: Any) -> DataFrame:
         return spark_state.transform_with_state_in_pandas(
-            payments.source("payments", PAYMENT).groupBy("card"),
+            payments.rows_of("payments", PAYMENT).groupBy("card"),
             JudgesFrames(),
             ALERTS,
             "append",
             "None",
             name="Judges",
-            broadcast={"limits": payments.source("rules", RULE)},
+            broadcast={"limits": payments.rows_of("rules", RULE)},
         )
 
-    monkeypatch.setattr(payments, "operator", operator)
+    monkeypatch.setattr(payments, "judged", judged)
     payments.batch(payments_of(0), [("de", 1, 100), ("fr", 1, 50)])
     payments.batch(payments_of(1), [("de", 2, 30)])
     assert payments.alerts() == payments.expected() != []
@@ -176,24 +165,24 @@ def test_the_pandas_form_gets_data_frames(
 
 REFUSED: list[tuple[Callable[[Payments], dict[str, Any]], type[Exception], str]] = [
     (
-        lambda p: {"broadcast": p.source("rules", RULE)},
+        lambda p: {"broadcast": p.rows_of("rules", RULE)},
         ConfigurationError,
         "is a dict .* DataFrame",
     ),
     (lambda p: {"broadcast": {"limits": 1}}, ConfigurationError, "must be a DataFrame, got int"),
-    (lambda p: {"broadcast": {7: p.source("rules", RULE)}}, ConfigurationError, "is a str, not 7"),
+    (lambda p: {"broadcast": {7: p.rows_of("rules", RULE)}}, ConfigurationError, "is a str, not 7"),
     (
         lambda p: {"broadcast": {"limits": p.spark.createDataFrame([("de", 1, 2)], RULE)}},
         ConfigurationError,
         "'limits' is a batch DataFrame",
     ),
     (
-        lambda p: {"broadcast": {"limits": Payments.source(_elsewhere(p), "rules", RULE)}},
+        lambda p: {"broadcast": {"limits": Payments.rows_of(_elsewhere(p), "rules", RULE)}},
         SessionNotSameException,
         "Both Datasets must belong to the same SparkSession",
     ),
     (
-        lambda p: {"broadcast": {"limits": p.source("rules", RULE).selectExpr("1 x", "2 x")}},
+        lambda p: {"broadcast": {"limits": p.rows_of("rules", RULE).selectExpr("1 x", "2 x")}},
         ConfigurationError,
         "several columns called 'x'",
     ),
@@ -224,13 +213,13 @@ def test_what_cannot_be_broadcast_is_refused_when_the_query_is_planned(
     message: str,
 ) -> None:
     with pytest.raises(error, match=message):
-        payments.operator(**options(payments))
+        payments.judged(**options(payments))
 
 
 def test_it_does_not_fall_back_to_spark_which_has_no_broadcast_streams(payments: Payments) -> None:
-    maps = payments.source("payments", PAYMENT).selectExpr("map(card, 1) m").groupBy("m")
+    maps = payments.rows_of("payments", PAYMENT).selectExpr("map(card, 1) m").groupBy("m")
     with (
         configured(payments.spark, {"spark.cowstate.fallback": "spark"}),
         pytest.raises(spark_state.KeyGroupError),
     ):
-        payments.operator(grouped=maps)
+        payments.judged(grouped=maps)

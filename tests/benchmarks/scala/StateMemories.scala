@@ -1,11 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate.benchmarks
 
 import java.nio.ByteBuffer
-import java.nio.channels.FileChannel
-import java.nio.file.{Files, Path, Paths, StandardOpenOption}
-import java.util
+import java.nio.file.{Path, Paths}
 
-import scala.collection.mutable
 import scala.util.Random
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
@@ -16,7 +13,6 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
 import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
   Block, HeapMemory, MappedMemory, MemoryAccount, StateMemory
 }
-import org.apache.spark.util.sketch.{BloomFilter => SketchOfKeys}
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, LRUCache, Options, RocksDB}
 import org.rocksdb.{WriteBatch, WriteOptions}
 
@@ -108,134 +104,6 @@ private final class StateOfRocksDB(words: Int, directory: Path) extends Measured
   override def commit(): Unit = database.write(unlogged, batch)
 }
 
-/**
- * A log-structured merge tree of plain files: each batch is a run, sorted by key, with a Bloom
- * filter. Eight runs of about one size are merged to one. Runs are mapped and searched by halves.
- */
-private final class StateOfSortedRuns(words: Int, directory: Path) extends MeasuredState {
-  import StateOfSortedRuns._
-  private val rows = new Rows(words)
-  private val recordBytes = 8 + rows.valueBytes
-  private val changes = new util.TreeMap[java.lang.Long, Array[Byte]]
-  private val read = new Array[Byte](rows.valueBytes)
-  private val runs = mutable.ArrayBuffer.empty[Run]
-
-  override def begin(): Unit = changes.clear()
-
-  override def update(key: Long, seed: Long): Unit = {
-    runs.reverseIterator.exists(_.get(key, read))
-    rows.set(key, seed)
-    changes.put(key, rows.value.getBytes)
-  }
-
-  override def commit(): Unit = {
-    val run = new RunWriter(changes.size)
-    changes.forEach((key, value) => run.put(key, value))
-    runs += run.end()
-    while (tiers.lastOption.exists(_.size >= Width)) {
-      val merged = tiers.last
-      runs.dropRightInPlace(merged.size)
-      runs += merge(merged)
-    }
-  }
-
-  /** The runs, oldest first, in groups of about one size. */
-  private def tiers: Seq[Seq[Run]] =
-    runs.toSeq.foldLeft(Vector.empty[Vector[Run]]) { (groups, run) =>
-      if (groups.lastOption.exists(_.head.count < run.count * Width)) {
-        groups.init :+ (groups.last :+ run)
-      } else {
-        groups :+ Vector(run)
-      }
-    }
-
-  private def merge(merged: Seq[Run]): Run = {
-    val into = new RunWriter(merged.map(_.count).sum)
-    val cursors = merged.map(new Cursor(_))
-    val bytes = new Array[Byte](rows.valueBytes)
-    while (cursors.exists(!_.isAtEnd)) {
-      val key = cursors.filterNot(_.isAtEnd).map(_.key).min
-      val withKey = cursors.filter(cursor => !cursor.isAtEnd && cursor.key == key)
-      withKey.last.value(bytes)
-      into.put(key, bytes)
-      withKey.foreach(_.advance())
-    }
-    into.end()
-  }
-
-  private final class Cursor(run: Run) {
-    private var index = 0L
-    def isAtEnd: Boolean = index == run.count
-    def key: Long = run.keyAt(index)
-    def value(into: Array[Byte]): Unit = run.valueAt(index, into)
-    def advance(): Unit = index += 1
-  }
-
-  private final class Run(chunks: Seq[ByteBuffer], val count: Long, filter: SketchOfKeys) {
-    private val chunksByNumber = chunks.toArray
-
-    def keyAt(index: Long): Long =
-      chunksByNumber((index / chunkRecords).toInt).getLong(
-        (index % chunkRecords).toInt * recordBytes)
-
-    def valueAt(index: Long, into: Array[Byte]): Unit =
-      chunksByNumber((index / chunkRecords).toInt).get(
-        (index % chunkRecords).toInt * recordBytes + 8, into)
-
-    def get(key: Long, into: Array[Byte]): Boolean = filter.mightContainLong(key) && {
-      var low = 0L
-      var high = count - 1
-      while (low < high) {
-        val middle = (low + high) >>> 1
-        if (keyAt(middle) < key) low = middle + 1 else high = middle
-      }
-      val isThere = keyAt(low) == key
-      if (isThere) valueAt(low, into)
-      isThere
-    }
-  }
-
-  private def chunkRecords: Long = ChunkBytes / recordBytes
-
-  private final class RunWriter(expected: Long) {
-    private val channel = FileChannel.open(
-      Files.createTempFile(directory, "run", ""), StandardOpenOption.READ, StandardOpenOption.WRITE,
-      StandardOpenOption.DELETE_ON_CLOSE)
-    private val filter = SketchOfKeys.create(math.max(expected, 1L), 0.01)
-    private val buffer = ByteBuffer.allocateDirect((WriteBytes / recordBytes) * recordBytes)
-    private var count = 0L
-
-    def put(key: Long, value: Array[Byte]): Unit = {
-      buffer.putLong(key).put(value)
-      filter.putLong(key)
-      count += 1
-      if (!buffer.hasRemaining) flush()
-    }
-
-    private def flush(): Unit = {
-      buffer.flip()
-      while (buffer.hasRemaining) channel.write(buffer)
-      buffer.clear()
-    }
-
-    def end(): Run = {
-      flush()
-      val bytes = count * recordBytes
-      val chunkBytes = chunkRecords * recordBytes
-      val chunks = (0L until bytes by chunkBytes).map(from =>
-        channel.map(FileChannel.MapMode.READ_ONLY, from, math.min(chunkBytes, bytes - from)))
-      channel.close()
-      new Run(chunks, count, filter)
-    }
-  }
-}
-
-private object StateOfSortedRuns {
-  private val Width = 8
-  private val ChunkBytes = 1L << 30
-  private val WriteBytes = 1 << 20
-}
-
 /** Loads keys, runs batches, and prints the milliseconds of each. */
 object StateMemories {
   def main(args: Array[String]): Unit = {
@@ -274,7 +142,6 @@ object StateMemories {
       case "mapped" => new StateOfMap(words, mapped)
       case "mapped_in_place" => new StateOfMap(words, new ChangedInPlace(mapped))
       case "rocksdb" => new StateOfRocksDB(words, directory)
-      case "sorted_runs" => new StateOfSortedRuns(words, directory)
     }
   }
 }

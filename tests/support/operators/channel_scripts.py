@@ -1,6 +1,6 @@
 """Short words for the events of channels and for the outputs of a gate.
 
-a1     a record of channel a; its value is the word, and its size is 10 bytes
+a1     a record of channel a; its value is the word
 a|5    the barrier of epoch 5 on channel a
 a.     the end of channel a
 (5)    output: epoch 5 is aligned
@@ -9,7 +9,7 @@ a.     the end of channel a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from spark_state.barriers.channel_event import (
     ChannelBarrier,
@@ -18,10 +18,7 @@ from spark_state.barriers.channel_event import (
     EndOfChannel,
 )
 from spark_state.barriers.epoch_outcome import EpochAligned
-from spark_state.barriers.event_buffer import EventBuffer
 from spark_state.barriers.input_gate import GateOutput, InputGate
-
-RECORD_BYTES = 10
 
 
 def event(word: str) -> ChannelEvent[str]:
@@ -30,7 +27,7 @@ def event(word: str) -> ChannelEvent[str]:
         return EndOfChannel(channel)
     if rest.startswith("|"):
         return ChannelBarrier(channel, int(rest[1:]))
-    return ChannelRecord(channel, word, RECORD_BYTES)
+    return ChannelRecord(channel, word)
 
 
 def events_of(words: str) -> list[ChannelEvent[str]]:
@@ -58,44 +55,3 @@ def words_of(gate: InputGate[str], outputs: Iterable[GateOutput[str]]) -> str:
         words.append(word(output))
     gate.check_invariants()
     return " ".join(words)
-
-
-class CountedBuffers:
-    """Factory of buffers of any size, like spills. Counts open buffers and their bytes."""
-
-    def __init__(self) -> None:
-        self.opened = 0
-        self.open: list[ListBuffer] = []
-
-    def __call__(self) -> EventBuffer[str]:
-        self.opened += 1
-        buffer = ListBuffer(self)
-        self.open.append(buffer)
-        return buffer
-
-    def size_bytes(self) -> int:
-        return sum(buffered.size_bytes for buffer in self.open for buffered in buffer.events)
-
-
-class ListBuffer:
-    """An EventBuffer that drops an event at replay; a buffer in a file keeps the event."""
-
-    def __init__(self, buffers: CountedBuffers) -> None:
-        self.events: list[ChannelEvent[str]] = []
-        self._buffers = buffers
-        self._replayed = False
-
-    def put(self, event: ChannelEvent[str]) -> None:
-        assert not self._replayed
-        assert self in self._buffers.open
-        self.events.append(event)
-
-    def replay(self) -> Iterator[ChannelEvent[str]]:
-        assert not self._replayed
-        self._replayed = True
-        while self.events:
-            yield self.events.pop(0)
-
-    def close(self) -> None:
-        if self in self._buffers.open:
-            self._buffers.open.remove(self)

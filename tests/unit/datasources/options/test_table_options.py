@@ -217,27 +217,26 @@ def test_an_unknown_option_is_refused_with_near_ones_and_all(use: str) -> None:
     [
         (
             {"readChangeFeed": "true", "maxFilePerTrigger": "1"},
-            "maxFilePerTrigger of streams and batch reads; did you mean maxFilesPerTrigger",
+            "maxFilePerTrigger of streams; did you mean maxFilesPerTrigger",
         ),
         (
             {"maxFilePerTrigger": "1", "failOnDataLoss": "false"},
-            "maxFilePerTrigger of batch reads and streams; did you mean maxFilesPerTrigger",
+            "maxFilePerTrigger of streams; did you mean maxFilesPerTrigger",
         ),
-        ({"versionOf": "1"}, "versionOf of batch reads and streams; did you mean versionAsOf"),
+        ({"versionOf": "1"}, "versionOf of batch reads; did you mean versionAsOf"),
         (
             {"readChangeFeed": "true", "keys": "id"},
-            "keys of streams and batch reads; keys is an option of writes; options",
+            "keys of streams; keys is an option of writes; options are path, startingVersion",
         ),
     ],
 )
-def test_an_option_of_neither_use_is_named_for_both(options: dict[str, str], start: str) -> None:
+def test_an_option_of_neither_use_is_refused_for_the_likelier_use(
+    options: dict[str, str], start: str
+) -> None:
     """Spark does not say if a stream or a batch read asks."""
     with pytest.raises(ConfigurationError) as caught:
         parse_read_options({"path": "/t", **options})
-    message = str(caught.value)
-    assert message.startswith(f"unknown option {start}")
-    first, second = start.partition(" of ")[2].partition(";")[0].split(" and ")
-    assert 0 < message.index(f"options of {first} are path") < message.index(f"{second} are path")
+    assert str(caught.value).startswith(f"unknown option {start}")
 
 
 def test_options_of_a_stream_alone_are_a_stream_s() -> None:
@@ -259,7 +258,6 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ("writes", {"keys": "a,,b"}, "option keys is 'a,,b'; allowed are names of columns"),
     ("writes", {"keys": ""}, "option keys is ''"),
     ("writes", {"keys": "`a,b"}, "quote a comma as in `a,b`"),
-    ("writes", {"keys": "['a', 'b']"}, r"option keys is the list \['a', 'b'\], and is read as one"),
     ("writes", {"keys": "a, b, a"}, "option keys names 'a' twice"),
     ("writes", {"sequenceBy": ""}, "option sequenceBy is empty"),
     ("writes", {"mergeSchema": "yes"}, "mergeSchema is 'yes'; allowed are true, false"),
@@ -354,7 +352,7 @@ def test_bad_storage_options_are_refused_without_being_shown(text: str) -> None:
 def test_columns_are_found_as_spark_finds_them() -> None:
     assert column_named("ID", ["id", "name"], "keys names") == "id"
     assert column_named("ID", ["id", "ID"], "keys names") == "ID"
-    with pytest.raises(ConfigurationError, match="keys names 'Id', which may mean id or ID"):
+    with pytest.raises(ConfigurationError, match=r"'Id', which is not .* are id, ID$"):
         column_named("Id", ["id", "ID"], "keys names")
     with pytest.raises(
         ConfigurationError, match=r"'nam', .* did you mean name\? the columns are id, n"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.objects.object_info import ObjectInfo
-from datasources.streams.file_event_buffer import FileEventBuffer
 from datasources.streams.operator_channels import OperatorChannels, barriers_after
 from spark_state.barriers.input_gate import CheckpointingMode
 from spark_state.errors import CorruptStreamError
@@ -29,14 +28,12 @@ def barrier(
 def channels_of(
     mode: CheckpointingMode = "at_least_once", aligned: EpochDirectory | None = None
 ) -> OperatorChannels:
-    return OperatorChannels(mode, aligned, FileEventBuffer, bound_bytes=0)
+    return OperatorChannels(mode, aligned)
 
 
 @pytest.fixture(params=MODES)
-def channels(request: pytest.FixtureRequest) -> Iterator[OperatorChannels]:
-    opened = channels_of(request.param)
-    yield opened
-    opened.close()
+def channels(request: pytest.FixtureRequest) -> OperatorChannels:
+    return channels_of(request.param)
 
 
 def test_an_epoch_is_aligned_once_all_published_it(channels: OperatorChannels) -> None:
@@ -92,7 +89,6 @@ def test_exactly_once_holds_later_epochs_back() -> None:
     channels.arrive([barrier(0, 0)])
     assert channels.aligned == EpochDirectory(0, 1)
     assert channels.ahead() == {1: barrier(1, 1)}
-    channels.close()
 
 
 def test_a_later_attempt_replaces_the_one_before(channels: OperatorChannels) -> None:

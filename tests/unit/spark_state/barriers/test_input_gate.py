@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark_state.barriers.event_buffer import MemoryEventBuffer
 from spark_state.barriers.input_gate import CheckpointingMode, open_input_gate
 from spark_state.errors import ConfigurationError
-from tests.support.operators.channel_scripts import CountedBuffers, feed
+from tests.support.operators.channel_scripts import feed
 
 EVENTS = "a1 a|1 a2 b1 b|1 b2"
 
@@ -21,12 +20,10 @@ EVENTS = "a1 a|1 a2 b1 b|1 b2"
 def test_the_mode_says_whether_a_channel_that_is_ahead_waits(
     mode: CheckpointingMode, outputs: str
 ) -> None:
-    spills = CountedBuffers()
-    assert feed(open_input_gate(mode, 2, lambda: MemoryEventBuffer(0, spills)), EVENTS) == outputs
-    assert spills.opened == (mode == "exactly_once")
+    assert feed(open_input_gate(mode, 2), EVENTS) == outputs
 
 
 def test_an_unknown_mode_is_refused_with_the_allowed_ones() -> None:
     unknown: Any = "exactlyOnce"
     with pytest.raises(ConfigurationError, match=r"'exactlyOnce'.*'exactly_once'.*'at_least_once'"):
-        open_input_gate(unknown, 2, CountedBuffers())
+        open_input_gate(unknown, 2)

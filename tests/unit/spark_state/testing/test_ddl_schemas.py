@@ -66,7 +66,7 @@ def test_what_is_no_schema_is_an_error_that_says_whose(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("n strang", "is not a schema, cannot read it at 'strang'; write a name and a type"),
+        ("n strang", "is not a schema, cannot read it; write a name and a type"),
         ("n long, m", "is not a schema, 'm' has no type"),
         ("n map<string>", "type MAP<STRING> is not known here"),
     ],

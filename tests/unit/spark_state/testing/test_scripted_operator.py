@@ -202,13 +202,16 @@ def test_there_are_one_to_sixteen_subtasks(parallelism: int) -> None:
 
 @pytest.mark.parametrize("row", [("ada",), "ada", 5, ("ada", "home", 1)])
 def test_what_is_no_row_is_refused(row: Any) -> None:
-    with sessions() as operator, pytest.raises(ConfigurationError, match="is no row: give a tuple"):
+    with (
+        sessions() as operator,
+        pytest.raises(ConfigurationError, match="does not fit rows: give a tuple"),
+    ):
         operator.batch([row])
 
 
 @pytest.mark.parametrize("row", [{"user": "ada"}, {"user": "a", "page": "b", "pgae": "c"}, {}])
 def test_a_dict_has_all_columns_and_no_others(row: Any) -> None:
-    with sessions() as operator, pytest.raises(ConfigurationError, match="has not the columns of"):
+    with sessions() as operator, pytest.raises(ConfigurationError, match="a dict with these keys"):
         operator.batch([row])
 
 
