@@ -159,7 +159,10 @@ class LocalObjectStore:
     def _path(self, name: str, *, is_followed: bool = True) -> Path:
         """Return the path of a name. `is_followed`: the caller follows the path's last part if it
         is a link. Raises StoreAccessError for a name or a link that leads out of the store."""
-        path = self.root / below_store(self.url, name)
+        below = below_store(self.url, name)
+        path = self.root / below
+        if not self._has_link(below if is_followed else os.path.dirname(below)):
+            return path
         reached = os.path.realpath(path if is_followed else path.parent)
         if not Path(reached).is_relative_to(os.path.realpath(self.root)):
             raise StoreAccessError(
@@ -167,6 +170,16 @@ class LocalObjectStore:
                 f"{name!r} is reached by a link out of the store, which leads to {reached}",
             )
         return path
+
+    def _has_link(self, below: str) -> bool:
+        """Return True if a part of a path below the root is a symbolic link. To follow all links of
+        the path would cost a call for each directory above the root, too."""
+        reached = str(self.root)
+        for part in below.split("/"):
+            reached = f"{reached}/{part}"
+            if os.path.islink(reached):
+                return True
+        return False
 
     @contextmanager
     def _access(self) -> Iterator[None]:
