@@ -42,7 +42,8 @@ def without_nullability(schema_json: str) -> str:
     return as_text(_relaxed(json.loads(schema_json)))
 
 
-_RELAXED = {"nullable": True, "containsNull": True, "valueContainsNull": True, "metadata": {}}
+_OF_FIELD = {"nullable": True, "metadata": {}}
+_OF_TYPES = {"array": {"containsNull": True}, "map": {"valueContainsNull": True}}
 
 
 def _relaxed(described: Any) -> Any:
@@ -50,4 +51,6 @@ def _relaxed(described: Any) -> Any:
         return [*map(_relaxed, described)]
     if not isinstance(described, dict):
         return described
-    return {name: _RELAXED.get(name, _relaxed(value)) for name, value in described.items()}
+    parts = {name: _relaxed(value) for name, value in described.items() if name != "metadata"}
+    # A writer may leave out what says nothing, so it is added.
+    return parts | (_OF_FIELD if "name" in parts else _OF_TYPES.get(str(parts.get("type")), {}))

@@ -34,6 +34,8 @@ def test_metadata_of_fields_are_no_part_of_a_key() -> None:
     plain = StructType([StructField("w", StructType([StructField("start", TimestampType())]))])
     assert window.json() != plain.json()
     assert are_same_types(window.json(), plain.json())
+    left_out = '{"fields":[{"name":"key","nullable":true,"type":"string"}],"type":"struct"}'
+    assert are_same_types(left_out, left_out.replace('"name"', '"metadata":{},"name"'))
 
 
 def test_types_are_compared_without_the_names_of_their_columns() -> None:
