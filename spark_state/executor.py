@@ -148,22 +148,15 @@ def private_directory(root: Path, executor: Executor) -> Path:
     directory = parent / executor.directory_name
     for path in (parent, directory):
         path.mkdir(mode=0o700, exist_ok=True)
-        _check_private(path)
+        if not _is_private(path):
+            status = path.lstat()
+            raise StateHostError(
+                f"{path} must be a directory of uid {os.getuid()} without permissions for others, "
+                f"and it is {stat.filemode(status.st_mode)} of uid {status.st_uid}. Remove it, or "
+                "use another file system: for sockets set TMPDIR in the executors' environment "
+                "(spark.executorEnv.TMPDIR), for databases spark.cowstate.rocksdb.localDirectory"
+            )
     return directory
-
-
-def _check_private(path: Path) -> None:
-    """Raise StateHostError if another user owns a directory or has any permission for the
-    directory."""
-    if not _is_private(path):
-        status = path.lstat()
-        raise StateHostError(
-            f"{path} must be a directory of uid {os.getuid()} without permissions for others, and "
-            f"it is {stat.filemode(status.st_mode)} of uid {status.st_uid}. Remove it. If its file "
-            "system gives such permissions to all directories, use another one: for sockets set "
-            "TMPDIR in the executors' environment (spark.executorEnv.TMPDIR), for databases "
-            "spark.cowstate.rocksdb.localDirectory"
-        )
 
 
 def _is_private(path: Path) -> bool:

@@ -3,7 +3,6 @@ output."""
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.host_death import HeldMemory, WatchedHost
 from spark_state.subtasks.epoch_request import EpochRequest
-
-_log = logging.getLogger(__name__)
 
 # A waiting task ends a host that is silent for so long: a call of a processor has kept Python's
 # lock all the time.
@@ -38,7 +35,9 @@ def run_epoch(
         watched, held = WatchedHost.at(connection), None
         try:
             first = next(batches, None)
-            _await_host(connection, stream)
+            connection.settimeout(_SILENT_SECONDS)
+            _expect(stream, wire.Present)
+            connection.settimeout(None)
             wire.send(stream, (request, first is not None))
             held = _expect(stream, wire.Accepted).held
             rows = 0
@@ -46,7 +45,6 @@ def run_epoch(
                 rows = wire.send_batches(stream, first.schema, chain((first,), batches))
             wire.send(stream, wire.EndOfInput(rows))
             durable = _expect(stream, wire.Durable)
-            _log.debug("subtask %d: %s", request.task.subtask, durable.report)
             received = 0
             for batch in wire.receive_batches(stream):
                 received += batch.num_rows
@@ -54,23 +52,13 @@ def run_epoch(
             end = _expect(stream, wire.EndOfOutput)
         except _HostFailureError as refused:
             refused.failed.reraise()
-        except _SilentHostError:
+        except TimeoutError:
             raise _silence(request, watched.end(connection)) from None
         except _InputFailureError as failure:
             raise failure.error from None
         except (EOFError, OSError, pa.ArrowException) as error:
             raise _death(request, watched, held, error) from error
         assert received == durable.rows == end.rows, (received, durable, end)
-
-
-def _await_host(connection: socket.socket, stream: BinaryIO) -> None:
-    """Wait for the host's first message. Raises _SilentHostError."""
-    connection.settimeout(_SILENT_SECONDS)
-    try:
-        _expect(stream, wire.Present)
-    except TimeoutError as error:
-        raise _SilentHostError from error
-    connection.settimeout(None)
 
 
 def _silence(request: EpochRequest, has_ended: bool) -> StateHostError:
@@ -94,10 +82,6 @@ def _death(
         f"{request.store_url}. Its last words are in the executor's log."
         f"{death.advice(request.spec.max_memory_mb, held)}"
     )
-
-
-class _SilentHostError(Exception):
-    """The host accepted the connection and sent nothing."""
 
 
 @dataclass(eq=False)

@@ -59,12 +59,6 @@ class HostDeath:
     oom_kills: tuple[int, int] | None
 
     @property
-    def was_killed(self) -> bool:
-        """True if SIGKILL ended the host. No part of cowstate sends SIGKILL to a host that
-        answers."""
-        return self._number == signal.SIGKILL
-
-    @property
     def _number(self) -> int:
         """The signal that ended the host, 0 for none."""
         return 0 if self.status is None else self.status & _SIGNAL_BITS
@@ -73,9 +67,10 @@ class HostDeath:
     def was_for_memory(self) -> bool:
         """True if the kernel killed a process of the host's control group for memory, probably the
         host."""
-        if self.oom_kills is None or not (self.was_killed or self.status is None):
-            return False
-        return self.oom_kills[1] > self.oom_kills[0]
+        may_be_killed = self.status is None or self._number == signal.SIGKILL
+        return (
+            self.oom_kills is not None and may_be_killed and self.oom_kills[1] > self.oom_kills[0]
+        )
 
     def how(self) -> str:
         """Describe the death in a few words."""
@@ -98,7 +93,8 @@ class HostDeath:
                 " The local disk may not have given back what was spilled to it: look for read "
                 "errors of the disk in the kernel's log"
             )
-        if not (self.was_killed or self.was_for_memory):
+        # No part of cowstate sends SIGKILL to a host that answers.
+        if not (self.was_for_memory or self._number == signal.SIGKILL):
             return ""
         reason = "The operating system may have killed it for memory"
         if self.was_for_memory:

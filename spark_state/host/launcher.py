@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
-from signal import SIGKILL
 
 from spark_state.errors import StateHostError
 from spark_state.executor import (
@@ -119,8 +118,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], ready: int) -> None:
         process.wait()
         raise StateHostError(f"the state host did not start within {_START_SECONDS} s")
     code = process.wait()
-    killed = " The operating system may have killed it for memory" if code == -SIGKILL else ""
     raise StateHostError(
         f"the state host ended with exit code {code} while starting; its error is in the "
-        f"executor's log.{killed}"
+        "executor's log. Code -9: the operating system may have killed it for memory"
     )

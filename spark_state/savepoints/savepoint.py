@@ -22,7 +22,6 @@ from checkpoint_store.epochs.completed_checkpoint import Barrier
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.state_handle import bytes_of
 from checkpoint_store.interface_words import words
-from checkpoint_store.object_names import STORE
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
@@ -150,25 +149,18 @@ def _check_nothing_there(place: ObjectStore) -> None:
     held = [*(info.name for info in place.list("")), *place.list_directories("")]
     if held:
         names = sorted({name.lstrip("/").partition("/")[0] for name in held})
-        what = "a savepoint or the store of an operator" if STORE in names else ", ".join(names[:5])
         raise ConfigurationError(
-            f"{place.url} is not empty: it has {what}. Name a place where nothing is. If a "
-            "savepoint was stopped there, it is not complete: delete what is there"
+            f"{place.url} is not empty: it has {', '.join(names[:5])}. Name a place where nothing "
+            "is. If a savepoint was stopped there, it is not complete: delete what is there"
         )
 
 
 def _check_may_be_restored(history: OperatorHistory, place: ObjectStore) -> None:
-    if OperatorHistory(place, history.metadata, None).versions():
-        raise ConfigurationError(
-            f"{place.url} has epochs already, and a restore would mix them with those of "
-            f"{history.url}. Move it away first, or name another place. If they are of a restore "
-            "that was stopped, delete the stores of all operators of the query"
-        )
     if PublishedObjects(place).epoch_directories():
         raise ConfigurationError(
-            f"{place.url} has files of an epoch that is not complete: a restore was stopped, or is "
-            "being written, or the query has not ended its first batch. Delete what is there if "
-            "nobody writes it"
+            f"{place.url} has epochs already, complete or not, and a restore would mix them with "
+            f"those of {history.url}. Move it away first, or name another place. If they are of a "
+            "restore that was stopped, delete the stores of all operators of the query"
         )
     query_id, operator = place.url.rstrip("/").split("/")[-2:]
     if store_id(query_id, operator) != history.metadata.store_id:
