@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state.subtasks.maintenance import Maintenance
 from tests.benchmarks.benchmark_script import parser_of, write_results
 from tests.support.operators.subtasks import Host, operator
+from tests.support.processors.processors import Processor
 
 CHANGES = 10
 
 
-class Counts(StatefulProcessor):
+class Counts(Processor):
     """Processor that counts values of a key in a map. A negative value -n fills the map with n
     entries."""
 
@@ -46,9 +46,6 @@ class Counts(StatefulProcessor):
                 before = self._counts.getValue((row.value,))
                 self._counts.updateValue((row.value,), (before.n + 1, before.text))
         return iter([])
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass(slots=True)

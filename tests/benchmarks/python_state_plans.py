@@ -14,17 +14,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from spark_state import ArrowStatefulProcessor
+from tests.support.processors.processors import Processor
 
 OUTPUT = "key string, count bigint"
 TTL_MS = 3_600_000
 Plan = Callable[[DataFrame], DataFrame]
 
 
-class CountRows(StatefulProcessor):
+class CountRows(Processor):
     """Processor with one exists, get and update per key. Emits the count."""
 
     ttl_ms: int | None = None
@@ -39,9 +39,6 @@ class CountRows(StatefulProcessor):
             count += 1
         self._count.update((count,))
         yield Row(key=key[0], count=count)
-
-    def close(self) -> None:
-        pass
 
 
 class CountForAnHour(CountRows):

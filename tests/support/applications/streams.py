@@ -186,15 +186,11 @@ class Stream:
 
     def kept(self) -> list[tuple[int, str, int, int]]:
         """All rows in the sink: (epoch, key, rows, total)."""
-        return [
-            (int(path.name.removeprefix("epoch=")), row["key"], row["rows"], row["total"])
-            for path in sorted((self.folder / "output").iterdir())
-            for row in pq.read_table(path).to_pylist()
-        ]
+        return kept_in(self.folder)
 
     def totals(self) -> Totals:
         """The newest totals of every key in the sink."""
-        return {key: (rows, total) for _, key, rows, total in sorted(self.kept())}
+        return totals_in(self.folder)
 
     def stores(self) -> list[Path]:
         """The stores of this stream's operators, below the session's root."""
@@ -218,11 +214,15 @@ def feed_rows(folder: Path, epoch: int, rows: list[Row]) -> None:
     write_rows(folder / "input" / f"{epoch:05d}.parquet", rows)
 
 
+def kept_in(folder: Path) -> list[tuple[int, str, int, int]]:
+    """All rows in the sink: (epoch, key, rows, total)."""
+    return [
+        (int(path.name.removeprefix("epoch=")), row["key"], row["rows"], row["total"])
+        for path in sorted((folder / "output").iterdir())
+        for row in pq.read_table(path).to_pylist()
+    ]
+
+
 def totals_in(folder: Path) -> Totals:
     """The newest totals of every key in the sink."""
-    sums: Totals = {}
-    epochs = sorted((folder / "output").iterdir(), key=lambda path: int(path.name[6:]))
-    for path in epochs:
-        for row in pq.read_table(path).to_pylist():
-            sums[row["key"]] = (row["rows"], row["total"])
-    return sums
+    return {key: (rows, total) for _, key, rows, total in sorted(kept_in(folder))}

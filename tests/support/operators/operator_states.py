@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state.operator_state.list_operator_state import ListOperatorState
 from tests.support.operators.subtasks import Host
+from tests.support.processors.processors import Processor
 
 
-class NotesValues(StatefulProcessor):
+class NotesValues(Processor):
     """Processor that appends each value to a list state of the subtask, and replaces the union
     state by the last value.
 
@@ -34,9 +34,6 @@ class NotesValues(StatefulProcessor):
             if row.value < 0:
                 raise ValueError(f"a negative value: {row.value}")
         yield Row(key=key[0], rows=self._at_start[0], total=self._at_start[1])
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor
+
+from tests.support.processors.processors import Processor
 
 ALERTS = "card string, country string, amount bigint, most bigint, payments bigint"
 
 
-class Judges(StatefulProcessor):
+class Judges(Processor):
     """Processor that emits the payments of a card above the limit of the payment's country, with
     the number of the card's payments so far."""
 
@@ -42,6 +43,3 @@ class Judges(StatefulProcessor):
                     payments=payments,
                 )
         self._payments.update((payments,))
-
-    def close(self) -> None:
-        pass

@@ -66,22 +66,16 @@ class FailingAt(RunningTotals):
         yield from super().handleInputRows(key, iter(seen), timerValues)
 
 
-class SeesTime(StatefulProcessor):
+class SeesTime(Processor):
     """Processor that emits Row(key, rows, total), with the batch's time as rows and the watermark
     as total."""
-
-    def init(self, handle: Any) -> None:
-        pass
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         batch_ms = timerValues.getCurrentProcessingTimeInMs()
         yield Row(key=key[0], rows=batch_ms, total=timerValues.getCurrentWatermarkInMs())
 
-    def close(self) -> None:
-        pass
 
-
-class KeepsValues(StatefulProcessor):
+class KeepsValues(Processor):
     """Processor that keeps all values of a key in a list and counts the values in a map. A negative
     value raises ValueError.
 
@@ -102,9 +96,6 @@ class KeepsValues(StatefulProcessor):
         items, counts = list(self._items.get()), dict(self._counts.iterator())
         assert counts == {value: (items.count(value),) for value in counts}
         yield Row(key=key[0], rows=len(items), total=len(counts))
-
-    def close(self) -> None:
-        pass
 
 
 class KeepsTotalsAndValues(KeepsValues):

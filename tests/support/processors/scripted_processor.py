@@ -18,7 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 from pyspark import cloudpickle
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor
+
+from tests.support.processors.processors import Processor
 
 OUTPUT = "key string, number bigint, seen string"
 
@@ -142,7 +143,7 @@ def random_script(
     return [[author.call(CALLS) for _ in range(chance.randint(0, longest))] for _ in range(lines)]
 
 
-class Scripted(StatefulProcessor):
+class Scripted(Processor):
     """Processor that follows a script. A row runs the line at its value modulo the script's length;
     a timer runs the line at its time modulo the script's length. Each name in CALLS has a method of
     the same name with a leading underscore.
@@ -297,9 +298,6 @@ class Scripted(StatefulProcessor):
     def _unregister_all(self) -> None:
         for moment in self._handle.listTimers():
             self._handle.deleteTimer(moment)
-
-    def close(self) -> None:
-        pass
 
 
 class ScriptedInOrder(Scripted):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pyspark.sql.streaming import StatefulProcessor
+from tests.support.processors.processors import Processor
 
 
-class KeepsAccount(StatefulProcessor):
+class KeepsAccount(Processor):
     """A processor with one timer per key, and a state that counts the key's events.
 
     `told_names`: the names of the counts, including "registered", "deleted", "fired" and "closed".
@@ -49,6 +49,3 @@ class KeepsAccount(StatefulProcessor):
         self._open.clear()
         self._ends.clear()
         return told
-
-    def close(self) -> None:
-        pass

@@ -21,6 +21,7 @@ import spark_state
 from cowstate.cli.command_line import main
 from tests.support.applications import streams
 from tests.support.applications.streams import Stream
+from tests.support.processors.processors import Processor
 from tests.support.provider.adoption_jobs import rewrite
 from tests.support.provider.provider_jobs import (
     PROVIDER_KEY,
@@ -51,7 +52,7 @@ AVRO = {
 }
 
 
-class EveryState(StatefulProcessor):
+class EveryState(Processor):
     """Processor with a value, a list and a map state, which emits the content of all three."""
 
     ttl_ms: int | None = None
@@ -82,9 +83,6 @@ class EveryState(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         values = sorted(row.value for row in rows)
         yield Row(key=str(key[0]), seen=self.keep(str(key[0]), values))
-
-    def close(self) -> None:
-        pass
 
 
 class EveryStateOfFrames(EveryState):

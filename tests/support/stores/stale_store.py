@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from checkpoint_store.objects.object_info import ObjectInfo
 from tests.support.stores.fake_object_store import DictObjectStore
 
 
@@ -41,6 +40,3 @@ class ListingsOfAMinuteAgo(DictObjectStore):
     def delete(self, names: Sequence[str]) -> None:
         self.shared.delete(names)
         super().delete(names)
-
-    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
-        return super().list(directory, prefix)

@@ -20,6 +20,7 @@ from checkpoint_store.states.row_fold import SEQUENCE
 from checkpoint_store.tables.table_history import TableHistory
 from checkpoint_store.tables.table_store import Finish, TableCommit, TableFileWriter, TableStore
 from checkpoint_store.tables.table_version import ROW_STATE, TableMetadata, TableVersion
+from tests.support.manual_clock import ManualClock
 
 MAX_PARALLELISM = 4
 FIRST_MS = 1_000_000
@@ -82,15 +83,9 @@ def file_table(rows: Iterable[Row], columns: str = COLUMNS, *, sequenced: bool =
     return pa.Table.from_arrays(arrays, schema=pa.schema([field for field, _ in fields]))
 
 
-@dataclass
-class Clock:
-    """A clock in seconds, which a test sets. Each call lets a second pass."""
-
-    seconds: float = FIRST_MS / 1000
-
-    def __call__(self) -> float:
-        self.seconds += 1
-        return self.seconds - 1
+def clock() -> ManualClock:
+    """A clock that begins at `FIRST_MS`. Each look lets a second pass."""
+    return ManualClock(FIRST_MS / 1000 - 1, step=1)
 
 
 # Each commit has a new run: a query that repeats a batch was started again.
@@ -113,7 +108,7 @@ class ScriptedTable:
     writer: str = "query-a"
     metadata: TableMetadata = METADATA
     is_query: bool = True
-    now: Callable[[], float] = field(default_factory=Clock)
+    now: Callable[[], float] = field(default_factory=clock)
 
     def __post_init__(self) -> None:
         self.table = TableStore(self.store, now=self.now)

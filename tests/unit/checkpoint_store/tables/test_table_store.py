@@ -18,6 +18,7 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.tables.table_codec import encode_table
 from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_store import TableCommit, TableStore
+from tests.support.manual_clock import ManualClock
 from tests.support.operators.keyed_operator import KeyedOperator
 from tests.support.stores.fake_object_store import DictObjectStore, InterruptedObjectStore
 from tests.support.tables.table_rows_of import (
@@ -25,7 +26,6 @@ from tests.support.tables.table_rows_of import (
     FIRST_MS,
     METADATA,
     SEQUENCED,
-    Clock,
     ScriptedTable,
     put,
     reader_of,
@@ -152,11 +152,11 @@ def test_a_repeated_batch_changes_nothing(objects: DictObjectStore, batch: int) 
 
 
 def test_times_of_versions_grow_if_the_clock_goes_back(objects: DictObjectStore) -> None:
-    clock = Clock()
+    clock = ManualClock()
     query = ScriptedTable(objects, now=clock)
     times = []
     for batch, seconds in enumerate([1000.0, 1000.0, 1.0, 5000.5, 2.0]):
-        clock.seconds = seconds
+        clock.now = seconds
         times.append(query.commit(batch, put(1, "a", batch)).timestamp_ms)
     assert times == [FIRST_MS, FIRST_MS + 1, FIRST_MS + 2, 5_000_500, 5_000_501]
     assert [info.timestamp_ms for info in reader_of(objects).versions()] == times
