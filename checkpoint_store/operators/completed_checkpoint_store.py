@@ -17,6 +17,7 @@ older epoch.
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -63,6 +64,9 @@ from checkpoint_store.runs.epoch_bases import EpochBases
 from checkpoint_store.runs.run_errors import RunOverError
 from checkpoint_store.runs.run_registry import RunRegistry
 from checkpoint_store.runs.run_starts import RunStarts
+
+# A host sends small output before the epoch has a manifest, so the next epoch may be quicker.
+_WAITS_FOR_MANIFEST = (0.01, 0.02, 0.04, 0.08)
 
 # The fields that tell stores apart, each with its comparison. An adopted key may have nulls where
 # the operator's plan rules nulls out.
@@ -159,15 +163,19 @@ class CompletedCheckpointStore:
 
         `own`: the asking subtask's barrier, already published and completed; None to read the whole
         checkpoint. The hot path costs one listing, of the manifests of `epoch` and of the next
-        epoch. A manifest is read only if a subtask published two barriers, because the other
+        epoch. The listing is repeated for a moment if the last subtask of `epoch` still writes the
+        manifest. A manifest is read only if a subtask published two barriers, because the other
         barrier may count instead of `own`. Raises PartialEpochError (I5); RunOverError (I9), if a
         later run has completed either epoch; CorruptObjectError, if neither a manifest nor its
         barriers are intact.
         """
-        manifests = self._published.manifests_until(epoch + 1)
-        self._check_no_later(run, manifests)
-        names = [m for m in manifests if (m.epoch, m.run_number) == (epoch, run.number)]
+        names = self._manifests_of(epoch, run)
         if own is not None:
+            for seconds in _WAITS_FOR_MANIFEST:
+                if names:
+                    break
+                time.sleep(seconds)
+                names = self._manifests_of(epoch, run)
             summary = agreed_summary(names)
             if summary is not None:
                 return share_of_own(own, summary)
@@ -180,6 +188,12 @@ class CompletedCheckpointStore:
         alignment = self._reader.alignment(epoch, run, parallelism)
         rebuilt = self._reader.rebuilt(alignment, damage, write=True)
         return None if rebuilt is None else share_of_all(rebuilt)
+
+    def _manifests_of(self, epoch: int, run: Run) -> list[ManifestName]:
+        """The manifests that `run` wrote at `epoch`. Raises RunOverError."""
+        manifests = self._published.manifests_until(epoch + 1)
+        self._check_no_later(run, manifests)
+        return [m for m in manifests if (m.epoch, m.run_number) == (epoch, run.number)]
 
     def latest_before(self, epoch: int, run: Run | None = None) -> CompletedCheckpoint | None:
         """The checkpoint that `epoch` starts from; None if there was no epoch before. Writes

@@ -272,10 +272,10 @@ def check_keys(settings: Mapping[str, str]) -> None:
         if not name or key.startswith(STORE_OPTIONS_PREFIX):
             continue
         if name not in SETTING_OF if scope == PREFIX else _is_close(scope.lower(), PREFIX):
+            near = difflib.get_close_matches(name, SETTING_OF, n=1) or SETTING_OF
             raise ConfigurationError(
-                f"{key} is set, and there is no such setting: the keys are "
-                f"{', '.join(PREFIX + each for each in SETTING_OF)}, and "
-                f"{STORE_OPTIONS_PREFIX}<name>"
+                f"{key} is set, and there is no such setting: did you mean "
+                f"{', '.join(PREFIX + each for each in near)} or {STORE_OPTIONS_PREFIX}<name>?"
             )
 
 
