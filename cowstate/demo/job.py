@@ -31,20 +31,13 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
-from checkpoint_store.state_reader import open_store
 from cowstate.command_session import command_session
 from cowstate.demo.batch_check import differences, expected_legs, read_flights_with_pandas
 from cowstate.demo.picture import draw_delay_by_hour
 from cowstate.demo.replay import FLIGHT_SCHEMA, read_flights, write_replay
-from cowstate.demo.report import (
-    DemoReport,
-    StoreContents,
-    StreamOutcome,
-    as_json,
-    as_text,
-    worst_chains,
-)
+from cowstate.demo.report import DemoReport, StreamOutcome, as_json, as_text, worst_chains
 from cowstate.demo.rotations import LAYOVER_LIMIT_MINUTES, LEG_SCHEMA, Rotations
+from cowstate.demo.store_contents import store_contents
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.operator_plan import transform_with_state
 
@@ -223,7 +216,6 @@ def run_demo(options: DemoOptions) -> DemoReport | StreamOutcome:
         legs = read_legs(spark, options)
     expected = expected_legs(read_flights_with_pandas(options.flights), LAYOVER_LIMIT_MINUTES)
     operator_store = f"{options.store_url.rstrip('/')}/{stream.query_id}/{Rotations.__name__}"
-    state = open_store(operator_store)
     picture = options.out / "carried_by_hour.png"
     draw_delay_by_hour(legs, picture)
     return DemoReport(
@@ -233,7 +225,7 @@ def run_demo(options: DemoOptions) -> DemoReport | StreamOutcome:
         stream=stream,
         chains=worst_chains(legs),
         picture=picture,
-        store=StoreContents(operator_store, state.info().version, state.read().num_rows),
+        store=store_contents(operator_store),
         differences=differences(legs, expected),
     )
 

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 
 from cowstate.demo.batch_check import Differences
+from cowstate.demo.store_contents import StoreContents
 
 WORST_CHAINS = 10
 _NEW_YORK = ZoneInfo("America/New_York")
@@ -79,15 +80,6 @@ class StreamOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreContents:
-    """Content of the job's store. `keys`: number of keys with state after the newest epoch."""
-
-    url: str
-    newest_epoch: int
-    keys: int
-
-
-@dataclass(frozen=True, slots=True)
 class DemoReport:
     """The results of a finished run."""
 
@@ -123,7 +115,8 @@ def as_text(report: DemoReport) -> str:
             "",
             f"Delay carried by hour of day: {report.picture}",
             f"State: {store.keys:,} aircraft after epoch {store.newest_epoch} in {store.url}",
-            f"       What each epoch did: cowstate progress {store.url}",
+            f"       {store.completed_epochs} completed epochs, {store.files} files, "
+            f"{store.bytes / 1e6:.1f} MB; what each epoch did: cowstate progress {store.url}",
             f"Checked: {report.legs:,} legs, {report.legs_with_carried_delay:,} of them with "
             f"carried delay; {verdict} the batch computation.",
         ]

@@ -77,6 +77,7 @@ def test_an_interrupted_run_is_resumed_and_its_answer_agrees(interrupted: Path) 
     epochs = epochs_done(interrupted)
     assert epochs in (EPOCHS - 1, EPOCHS)
     assert report["stream"]["epochs_done"] == epochs
+    assert report["store"]["completed_epochs"] == epochs
     assert report["store"]["newest_epoch"] == epochs - 1
     legs = pq.read_table(interrupted / "legs")
     assert report["store"]["keys"] == pc.count_distinct(legs["tailnum"]).as_py()

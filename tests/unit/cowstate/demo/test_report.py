@@ -13,13 +13,13 @@ from cowstate.demo.picture import delay_by_hour, draw_delay_by_hour
 from cowstate.demo.report import (
     DelayChain,
     DemoReport,
-    StoreContents,
     StreamOutcome,
     as_json,
     as_text,
     chain_table,
     worst_chains,
 )
+from cowstate.demo.store_contents import StoreContents
 
 NO_LEGS = pd.DataFrame(columns=COLUMNS)
 JULY_MORNING = 1_372_680_000 // 60  # 2013-07-01 12:00 UTC, 08:00 in New York
@@ -53,7 +53,7 @@ def report(differences: Differences) -> DemoReport:
         stream=StreamOutcome("id", 3, 8, interrupted=False, seconds=4.2),
         chains=worst_chains(LEGS),
         picture=Path("carried.png"),
-        store=StoreContents("file:///s", 7, keys=2),
+        store=StoreContents("file:///s", 7, 8, keys=2, files=30, bytes=1_500_000),
         differences=differences,
     )
 
