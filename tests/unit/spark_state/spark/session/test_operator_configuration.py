@@ -123,19 +123,19 @@ def test_python_workers_without_a_limit_are_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    "key",
+    ("key", "near"),
     [
-        "spark.cowstate.zzz",
-        "spark.cowstate.rocksdb.compresion",
-        "spark.cowstat.store",
-        "spark.cowstates.store",
-        "spark.cowsatte.store",
-        "spark.cowState.store",
-        "sparc.cowstate.paralelism",
+        ("spark.cowstate.zzz", "store"),
+        ("spark.cowstate.rocksdb.compresion", "rocksdb.compression"),
+        ("spark.cowstat.store", "store"),
+        ("spark.cowstates.store", "store"),
+        ("spark.cowsatte.store", "store"),
+        ("spark.cowState.store", "store"),
+        ("sparc.cowstate.paralelism", "parallelism"),
     ],
 )
-def test_a_key_that_nothing_reads_is_named_with_the_keys_that_there_are(key: str) -> None:
-    told = f"{key} is set, and there is no such setting: the keys are spark.cowstate.store, "
+def test_a_key_that_nothing_reads_is_named_with_the_nearest_keys(key: str, near: str) -> None:
+    told = f"{key} is set, and there is no such setting: did you mean spark.cowstate.{near}[ ,]"
     with pytest.raises(ConfigurationError, match=told):
         check_keys({**STORE, key: "1"})
     with pytest.raises(ConfigurationError, match=told):
