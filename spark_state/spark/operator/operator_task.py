@@ -56,7 +56,7 @@ def streaming_task(spec: OperatorSpec, hosts: HostSettings) -> MapFunction:
         )
         yield from run_epoch(connection, request, checked)
 
-    return _loaded_by_worker(run, function_name(spec, hosts))
+    return _loaded_by_worker(run, function_name(spec))
 
 
 def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:

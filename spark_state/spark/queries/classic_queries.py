@@ -15,7 +15,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from spark_state.errors import ConfigurationError
 from spark_state.spark.queries.adaptive_plans import turn_adaptive_plans_off
 from spark_state.spark.queries.ended_runs import name_ended_runs, note_started
-from spark_state.spark.queries.host_starts import start_hosts
 from spark_state.spark.queries.operator_starts import name_starts
 from spark_state.spark.queries.query_starts import (
     CHECKED_OPTIONS,
@@ -58,7 +57,6 @@ def _check(
     # Last: a local property of this thread would stay if a later check refused the query.
     note_first_commit = name_starts(writer._spark, location, inputs_of(plan))
     restore_adaptive_plans = turn_adaptive_plans_off(writer._spark)
-    start_hosts(writer._spark.sparkContext, operators)
 
     def note(query: StreamingQuery | None) -> None:
         restore_adaptive_plans()

@@ -18,7 +18,6 @@ from spark_state.spark.session.connect_plans import functions_of, plan_nodes
 from spark_state.spark.session.connect_sessions import is_connect
 from spark_state.spark.session.logical_plans import analyzed_plan, class_of, elements
 from spark_state.subtasks.epoch_request import (
-    HostSettings,
     OperatorSpec,
     RestoreSource,
     operator_store_url,
@@ -31,8 +30,7 @@ _FUNCTION = re.compile(r"(?P<operator>.+)_cowstate_(?P<plan_id>[0-9a-f]{32})")
 
 @dataclass(frozen=True, slots=True)
 class PlannedOperator:
-    """The facts that the driver needs about an operator after planning. `hosts`: None for an
-    operator that another process has planned."""
+    """The facts that the driver needs about an operator after planning."""
 
     operator: str
     store_root: str
@@ -40,7 +38,6 @@ class PlannedOperator:
     store_retry_seconds: float
     restore_from: RestoreSource | None = None
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
-    hosts: HostSettings | None = None
 
     def store_url(self, query_id: str) -> str:
         """The URL of the operator's store in this query."""
@@ -60,7 +57,7 @@ class OperatorInputs:
 _planned: dict[str, PlannedOperator] = {}
 
 
-def function_name(spec: OperatorSpec, hosts: HostSettings) -> str:
+def function_name(spec: OperatorSpec) -> str:
     """The function name of this operator. `operators_in` recognizes the operator by this name."""
     checkpoints = spec.checkpoints
     _planned[spec.plan_id] = PlannedOperator(
@@ -70,7 +67,6 @@ def function_name(spec: OperatorSpec, hosts: HostSettings) -> str:
         checkpoints.store_retry_seconds,
         checkpoints.restore_from,
         checkpoints.store_options,
-        hosts,
     )
     return f"{spec.operator}_cowstate_{spec.plan_id}"
 
