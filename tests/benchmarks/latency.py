@@ -2,7 +2,7 @@
 
     python tests/benchmarks/latency.py [--rows 500] [--batches 60] [--warm 40] [--rounds 3]
                                        [--partitions 2 32] [--plans identity cowstate …]
-                                       [--sockets true] [--profile] [--out FILE]
+                                       [--sockets true] [--profile] [--first 3] [--out FILE]
 
 Queries with a trigger as soon as possible read `rate-micro-batch`, `--rows` rows a batch, and write
 to `noop`. They run one after the other in one session on `local[2]`, in each round:
@@ -16,6 +16,9 @@ to `noop`. They run one after the other in one session on `local[2]`, in each ro
 The benchmark prints percentiles of `addBatch` and of the whole batch (`triggerExecution`), the
 ratio to `identity`, the median of each phase of Spark's progress, and, as rows `of …`, the jobs and
 tasks of a batch from Spark's event log. `--sockets false` lets Python workers talk over TCP.
+
+`--first 3` measures the first batch of an application instead: it runs each plan in three new
+processes, in turn, and prints the seconds from the start of the query to the end of the batch.
 
 `--profile` runs `cowstate` again with timed_worker_daemon.py, and prints for the tasks of the
 batches the median milliseconds between two steps of a task and of its epoch.
@@ -31,7 +34,9 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise, product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +133,34 @@ def run(
     while len(query.recentProgress) < batches:
         if query.exception() is not None:
             raise SystemExit(str(query.exception()))
-        time.sleep(0.2)
+        time.sleep(0.05)
     query.stop()
     return query
+
+
+def first_batch(plan: str, partitions: int, rows: int, sockets: str) -> float:
+    """Seconds from the start of a query to the end of the first batch, in a process that has run no
+    query before."""
+    with tempfile.TemporaryDirectory(prefix="cowstate-latency-") as name:
+        spark = start_session(Path(name), sockets, profiled=False)
+        start = time.perf_counter()
+        run(spark, Path(name), plan, partitions, rows, batches=1)
+        seconds = time.perf_counter() - start
+        spark.stop()
+    return seconds
+
+
+def first_batches(given: Any) -> dict[str, list[float]]:
+    """The seconds of first batches, by plan and number of partitions."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    cases = product(range(given.first), given.partitions, given.plans)
+    for _, partitions, plan in cases:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            taken = process.submit(first_batch, plan, partitions, given.rows, given.sockets)
+            seconds[f"{plan} {partitions}"].append(taken.result())
+    for case, of_case in seconds.items():
+        print(f"{case:16} first batch {', '.join(f'{each:.2f}' for each in of_case)} s")
+    return seconds
 
 
 def phases(query: Any, warm: int, batches: int) -> dict[str, list[float]]:
@@ -213,7 +243,11 @@ def main() -> None:
     parser.add_argument("--partitions", nargs="*", type=int, default=[2, 32])
     parser.add_argument("--plans", nargs="*", default=list(PLANS))
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--first", type=int)
     given = parser.parse_args()
+    if given.first:
+        write_results(given.out, first_batches(given))
+        return
     results: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="cowstate-latency-") as name:
         folder = Path(name)
