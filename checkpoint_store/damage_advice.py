@@ -33,7 +33,7 @@ _BATCH_BACK = (
 )
 _CUT_BY_A_KILL = (
     "If it is cut because its writer was killed, in a store that shows objects before they are "
-    "whole, it was never committed: delete it, and"
+    "whole, it was never committed: delete it if it is there, and"
 )
 
 _ADVICE = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -122,6 +123,12 @@ def _checked_type(key_type: KeyType) -> pa.DataType:
 
 def arrow_type_of(key_type: KeyType) -> pa.DataType:
     """Return the Arrow type of a key column from the Spark type in JSON form."""
+    return _arrow_type_of(json.dumps(key_type))
+
+
+@cache
+def _arrow_type_of(key_type_json: str) -> pa.DataType:
+    key_type = json.loads(key_type_json)
     field = {"name": "key", "type": key_type, "nullable": True, "metadata": {}}
     schema = parse_spark_schema(json.dumps({"type": "struct", "fields": [field]}))
     return schema.fields[0][1].arrow

@@ -8,7 +8,8 @@ manifest.
 Only the live timeline counts, see run_lineage. No epoch is ever built upon the late objects of a
 zombie of an older run, nor upon epochs of a timeline abandoned by a rollback (I4).
 
-An aligned epoch without manifest counts: its last writer died between barrier and manifest. An
+An aligned epoch without manifest counts: its last writer still writes the manifest, or died between
+barrier and manifest. An
 aligned epoch with a damaged manifest also counts: the checkpoint is rebuilt from the barriers if
 the barriers are intact; otherwise the error names the damaged object. Damage never leads to an
 older epoch.
@@ -65,8 +66,9 @@ from checkpoint_store.runs.run_errors import RunOverError
 from checkpoint_store.runs.run_registry import RunRegistry
 from checkpoint_store.runs.run_starts import RunStarts
 
-# A host sends small output before the epoch has a manifest, so the next epoch may be quicker.
-_WAITS_FOR_MANIFEST = (0.01, 0.02, 0.04, 0.08)
+# A host sends small output before the epoch has a manifest, so the next epoch may be quicker than
+# the manifest. If no manifest comes in this time, its writer has probably died.
+_SECONDS_UNTIL_MANIFEST = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 
 # The fields that tell stores apart, each with its comparison. An adopted key may have nulls where
 # the operator's plan rules nulls out.
@@ -171,7 +173,7 @@ class CompletedCheckpointStore:
         """
         names = self._manifests_of(epoch, run)
         if own is not None:
-            for seconds in _WAITS_FOR_MANIFEST:
+            for seconds in _SECONDS_UNTIL_MANIFEST:
                 if names:
                     break
                 time.sleep(seconds)

@@ -40,8 +40,9 @@ from spark_state.subtasks.received_input import ReceivedInput
 from spark_state.subtasks.subtask_session import DurableEpoch, HungSubtaskError
 
 _WATCH_SECONDS = 1.0
-# The socket takes so many bytes without waiting for the reader.
-_BYTES_IN_SOCKET = 64 * 1024
+# Output of at most this size fits into the socket, so the host need not wait for the task to read.
+_SMALL_OUTPUT_BYTES = 64 * 1024
+_SOCKET_BUFFER_BYTES = 4 * _SMALL_OUTPUT_BYTES  # the kernel also counts its own bookkeeping
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +103,7 @@ class StateHost:
 
     def _start(self, connection: socket.socket) -> None:
         connection.setblocking(True)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
         with self._lock:
             self._active += 1
         threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
@@ -150,9 +152,8 @@ class StateHost:
     def _run(
         self, connection: socket.socket, stream: BinaryIO, request: EpochRequest, has_input: bool
     ) -> DurableEpoch | None:
-        """Run the epoch of a request, and complete the epoch. Small output is sent before the
-        completion, so that the task does not wait for the completion; large output waits for the
-        task to read, so the large output is returned, to be sent after the completion."""
+        """Run the epoch of a request, and complete the epoch. Return the durable epoch if its
+        output is still to be sent, None if the output was sent before the completion."""
         sys.path.extend(entry for entry in request.module_path if entry not in sys.path)
         is_sent = False
         with self._sessions.subtask(request) as session:
@@ -162,10 +163,10 @@ class StateHost:
                 receive_input(connection, stream, has_input, received)
                 try:
                     with session.run(attempt, received.all()) as epoch:
-                        if epoch.output.bytes <= _BYTES_IN_SOCKET:
-                            is_sent = True
-                            with suppress(ConnectionError):  # the task was killed
-                                _send_output(stream, request, epoch)
+                        received.close()
+                        is_sent = _may_be_sent_early(request, epoch)
+                        if is_sent:
+                            _send_early(stream, request, epoch)
                 except Exception:
                     if not is_sent:
                         raise
@@ -177,6 +178,28 @@ class StateHost:
                         exc_info=True,
                     )
         return None if is_sent else epoch
+
+
+def _may_be_sent_early(request: EpochRequest, epoch: DurableEpoch) -> bool:
+    """Return True if the output of a durable epoch need not wait for the epoch's completion.
+
+    An operator with a clock waits: when its batch ends, the clock looks for the times of the newest
+    completed epoch, once. Large output waits, because the host would wait for the task to read the
+    output.
+    """
+    has_clock = request.spec.processor.run_plan.inputs.tells_time
+    return not has_clock and epoch.output.bytes <= _SMALL_OUTPUT_BYTES
+
+
+def _send_early(stream: BinaryIO, request: EpochRequest, epoch: DurableEpoch) -> None:
+    """Send the output. After an error the task finds the connection closed, and Spark tries the
+    task again; the epoch is completed all the same."""
+    try:
+        _send_output(stream, request, epoch)
+    except ConnectionError:
+        pass  # the task was killed, and Spark knows
+    except Exception:
+        _log.exception("the output of epoch %d could not be sent", request.task.epoch)
 
 
 def _send_output(stream: BinaryIO, request: EpochRequest, epoch: DurableEpoch) -> None:

@@ -41,10 +41,15 @@ class LocalCopies:
         downloaded table."""
         name = _name_of(part)
         for path in self.folder.glob(f"*/{name}"):
-            with suppress(OSError):  # unreadable, or just deleted by the owner
+            problem = "it is not the table that was uploaded"
+            try:
                 if _checksum(path) == part.checksum:
                     return path
-            _log.warning("%s is not the table that was uploaded; it is downloaded again", path)
+            except FileNotFoundError:  # its owner has just deleted the copy
+                continue
+            except OSError as error:
+                problem = str(error)
+            _log.warning("%s cannot be used and is downloaded again: %s", path, problem)
             with suppress(OSError):
                 path.unlink()
         return None

@@ -17,7 +17,7 @@ class RunningEpoch:
 
     `processor`: name of the processor's class, and `backend`: the keyed states, both set when the
     processor begins; `call`: the running method of the processor; `unnamed`: the attempt's files,
-    set when the processor has ended.
+    set when the processor has ended; `is_durable`: True when the barrier is published.
     """
 
     request: EpochRequest
@@ -25,6 +25,7 @@ class RunningEpoch:
     backend: Backend | None = None
     call: RunningCall = field(default_factory=RunningCall)
     unnamed: UnnamedFiles | None = None
+    is_durable: bool = False
     _begun: float = field(default_factory=time.monotonic)
 
     def described(self) -> str:

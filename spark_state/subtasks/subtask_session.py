@@ -4,17 +4,17 @@ The way of an epoch is the order of SubtaskSession's methods:
 
     1  accept           refuse a fenced request (I9); an accepted request claims the subtask
        receive          take in the rows
-       run              wait for the subtask, and take the steps 2 to 7
+       run              wait for the subtask, and take steps 2 to 7
     2  _bring_to_base   find the completed checkpoint that the epoch starts from (I5), and bring the
                         resident state there (I4, I6)
     3  _process         run the processor
     4  _write           write the changelog
     5  _publish         publish the barrier
     6  _seal            the state belongs to the next epoch, and the output may be sent (I3)
-    7  _after_barrier   complete the epoch; nobody needs to wait for this step
+    7  _after_barrier   complete the epoch; the next epoch waits for this step, the task need not
 
 Until the barrier is published, a failure rolls the state back in O(changes), and no barrier ever
-names a file of the attempt. After the barrier is published, the epoch is durable: if the step 7
+names a file of the attempt. After the barrier is published, the epoch is durable: if step 7
 fails or never runs, the next epoch finds the barriers of all subtasks all the same.
 """
 
@@ -158,6 +158,7 @@ class SubtaskSession:
                 )
                 barrier = self._publish(written, report, unnamed)
             self._seal(barrier)
+            running.is_durable = True
             try:
                 yield DurableEpoch(processed.output, report)
             finally:
@@ -168,8 +169,10 @@ class SubtaskSession:
     def _turn(self, attempt: EpochAttempt) -> Iterator[RunningEpoch]:
         """Wait for the end of an earlier attempt, and let later attempts wait."""
         busy_seconds = _BUSY_SECONDS + attempt.settings.store_retry_seconds
-        if not self._lock.acquire(timeout=busy_seconds):
-            raise HungSubtaskError(self._waited_in_vain(attempt, busy_seconds))
+        while not self._lock.acquire(timeout=busy_seconds):
+            # The completion of a durable epoch makes several calls to the store, and ends.
+            if self._running is None or not self._running.is_durable:
+                raise HungSubtaskError(self._waited_in_vain(attempt, busy_seconds))
         self._running = RunningEpoch(attempt.request)
         try:
             check_newest(self._newest, attempt.by)

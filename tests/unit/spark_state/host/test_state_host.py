@@ -34,7 +34,15 @@ from spark_state.executor import (
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import clean_environment, connect
-from tests.support.operators.subtasks import KEY_SCHEMA, Host, operator, stored_totals, table_of
+from spark_state.host.server import _may_be_sent_early
+from spark_state.subtasks.maintenance import Maintenance
+from tests.support.operators.subtasks import (
+    KEY_SCHEMA,
+    Host,
+    operator,
+    stored_totals,
+    table_of,
+)
 from tests.support.processors.processors import FailingAt, FailingToComplete
 
 pytestmark = pytest.mark.process
@@ -309,6 +317,25 @@ def test_large_output_is_sent_after_the_completion_of_its_epoch(
         run(executor, host, 0, rows)
     assert run(executor, host, 0, rows, attempt=9) == dict.fromkeys(dict(rows), 1)
     assert run(executor, host, 1, rows) == dict.fromkeys(dict(rows), 2)
+
+
+def test_output_of_an_operator_with_a_clock_is_sent_after_the_completion(
+    tmp_path: Path, maintenance: Maintenance
+) -> None:
+    """The clock looks for the newest completed epoch when the batch has ended."""
+    host = Host(operator(tmp_path)).open(maintenance)
+    spec = host.spec.processor
+    plan = replace(spec.run_plan, inputs=replace(spec.run_plan.inputs, tells_time=True))
+    timed = replace(host.spec, processor=replace(spec, run_plan=plan))
+    assert host.session is not None
+    untimed = host.request(0, 1)
+    with (
+        host.session.run(host.session.accept(untimed, lambda: None), pa.table({})) as epoch,
+        epoch.output,
+    ):
+        assert _may_be_sent_early(untimed, epoch)
+        assert not _may_be_sent_early(replace(untimed, spec=timed), epoch)
+    host.close()
 
 
 class Unpicklable(Exception):

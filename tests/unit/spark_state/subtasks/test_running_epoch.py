@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
+from checkpoint_store.epochs.completed_checkpoint import Barrier
 from spark_state.errors import FencedError
 from spark_state.subtasks import subtask_session
 from spark_state.subtasks.running_epoch import RunningEpoch
+from spark_state.subtasks.store_session import StoreSession
 from spark_state.subtasks.subtask_session import HungSubtaskError
 from tests.support.operators.subtasks import OpenHost
 from tests.support.processors.processors import RunningTotals
@@ -76,6 +78,30 @@ def test_the_call_that_hangs_is_named_with_its_key(
         GOES_ON.set()
         hanging.join()
     assert call in str(waited.value)
+
+
+def test_an_epoch_that_is_being_completed_does_not_hang(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = open_host()
+    busy_seconds = 0.1 - host.spec.checkpoints.store_retry_seconds
+    monkeypatch.setattr(subtask_session, "_BUSY_SECONDS", busy_seconds)
+    complete = StoreSession.complete
+    GOES_ON.clear()
+    HANGS.clear()
+
+    def complete_slowly(store: StoreSession, barrier: Barrier) -> None:
+        if barrier.epoch == 0:
+            wait()
+        complete(store, barrier)
+
+    monkeypatch.setattr(StoreSession, "complete", complete_slowly)
+    completing = threading.Thread(target=host.epoch, args=(0, ROWS_A))
+    completing.start()
+    assert HANGS.wait(60)
+    threading.Timer(1.0, GOES_ON.set).start()
+    assert host.epoch(1, ROWS_A) == {"a": (2, 2)}
+    completing.join()
 
 
 def test_an_epoch_outside_its_processor_may_restore_state_or_wait(open_host: OpenHost) -> None:
