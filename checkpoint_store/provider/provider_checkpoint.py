@@ -47,7 +47,7 @@ def read_state(
     """
     history = _opened(checkpoint, operator, store_name, store_options)
     partitions = range(history.listed_with(batch).dealt.after(batch))
-    states = (history.state_of(number, batch) for number in partitions)
+    states = history.states_of(partitions, batch)
     return pa.concat_tables([reader.state_table(state) for reader, state in states])
 
 
@@ -66,7 +66,7 @@ def read_changes(
     """
     history = _opened(checkpoint, operator, store_name, store_options)
     partitions = range(history.listed_with(batch).dealt.during(batch))
-    states = (history.state_of(number, batch) for number in partitions)
+    states = history.states_of(partitions, batch)
     return pa.concat_tables([reader.changes_table(state) for reader, state in states])
 
 

@@ -26,7 +26,7 @@ and reads there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -222,20 +222,26 @@ class ProviderHistory:
     def state_of(
         self, number: int, batch: int, partitions: int | None = None
     ) -> tuple[PartitionReader, StateId]:
-        """A partition as listed now, and its state after a batch. `partitions`: the number of
-        partitions that the state is for; None: the number that the query has. Raises
+        """See `states_of`, for one partition."""
+        return next(self.states_of([number], batch, partitions))
+
+    def states_of(
+        self, numbers: Iterable[int], batch: int, partitions: int | None = None
+    ) -> Iterator[tuple[PartitionReader, StateId]]:
+        """Yield partitions as listed now, each with its state after a batch. `partitions`: the
+        number of partitions that the state is for; None: the number that the query has. Raises
         VersionNotRetainedError, ObjectMissingError, CorruptObjectError."""
         try:
             uniques = committed_ids(self.checkpoint, batch, self.store.operator_id)
         except ObjectMissingError:
             raise self.absent(batch, self._refreshed(anew=True).versions) from None
         dealt = self._listed.dealt
-        partition = PartitionReader(self.files, self._where(number), dealt.query)
-        if number >= dealt.after(batch):
+        for number in numbers:
+            partition = PartitionReader(self.files, self._where(number), dealt.query)
             # The commit log has ids of the partitions after a rescale, not of the former
             # partitions.
-            uniques = None
-        return partition, partition.state_at(batch + 1, uniques, partitions)
+            ids = uniques if number < dealt.after(batch) else None
+            yield partition, partition.state_at(batch + 1, ids, partitions)
 
     def _refreshed(self, *, anew: bool = False) -> _Listed:
         """List the commits. Files are listed again only if the commits have changed, or `anew`;
