@@ -83,6 +83,7 @@ class SpillFile:
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. The system frees the file with the last of its tables."""
+        self._mapped = None
         with suppress(OSError):  # write has already reported refused bytes
             self._file.close()

@@ -147,23 +147,35 @@ class SubtaskSession:
         earlier attempt does not return.
         """
         with self._turn(attempt) as running, ExitStack() as on_error:
-            base = self._bring_to_base(attempt)
-            with self._taken_over(base) as taken_over, self._rolled_back_on_error(running):
-                processed = self._process(attempt, base, rows, running)
-                on_error.callback(processed.output.close)
-                running.unnamed = unnamed = UnnamedFiles(attempt, self._maintenance.clock)
-                written = self._write(processed, taken_over)
-                report = written.report(
-                    self.state.backend, self._last_publish_ms, self.snapshots.failed
-                )
-                barrier = self._publish(written, report, unnamed)
-            self._seal(barrier)
+            durable, barrier = self._durable(attempt, rows, running, on_error)
+            del rows  # the files of spilled rows close with the last reference
             running.is_durable = True
             try:
-                yield DurableEpoch(processed.output, report)
+                yield durable
             finally:
                 self._after_barrier(attempt, barrier)
             on_error.pop_all()
+
+    def _durable(
+        self,
+        attempt: EpochAttempt,
+        rows: pa.Table | SpilledRows,
+        running: RunningEpoch,
+        on_error: ExitStack,
+    ) -> tuple[DurableEpoch, Barrier]:
+        """Run an epoch up to its barrier. `on_error` closes the output."""
+        base = self._bring_to_base(attempt)
+        with self._taken_over(base) as taken_over, self._rolled_back_on_error(running):
+            processed = self._process(attempt, base, rows, running)
+            on_error.callback(processed.output.close)
+            running.unnamed = unnamed = UnnamedFiles(attempt, self._maintenance.clock)
+            written = self._write(processed, taken_over)
+            report = written.report(
+                self.state.backend, self._last_publish_ms, self.snapshots.failed
+            )
+            barrier = self._publish(written, report, unnamed)
+        self._seal(barrier)
+        return DurableEpoch(processed.output, report), barrier
 
     @contextmanager
     def _turn(self, attempt: EpochAttempt) -> Iterator[RunningEpoch]:
