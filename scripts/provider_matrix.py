@@ -33,6 +33,7 @@ TESTS = (
     "tests/spark/test_changes_of_running_queries.py",
     "tests/spark/test_dealt_rows.py",
     "tests/spark/test_offline_repartition.py",
+    "tests/spark/test_real_time_mode.py",
     "tests/spark/test_rescale*.py",
     "tests/spark/test_run_claims.py",
     "tests/spark/test_submitted_jobs.py",
