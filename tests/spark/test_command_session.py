@@ -32,7 +32,7 @@ CHECKPOINT_OF_A_QUERY = (
         (
             ("--conf", "spark.cowstat.store=x"),
             {},
-            "'x', and there is no such setting: did you mean",
+            "cowstat.store is set, and there is no such setting: did you mean spark.cowstate.store",
         ),
     ],
 )
