@@ -29,14 +29,13 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise, product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -151,16 +150,26 @@ def first_batch(plan: str, partitions: int, rows: int, sockets: str) -> float:
 
 
 def first_batches(given: Any) -> dict[str, list[float]]:
-    """The seconds of first batches, by plan and number of partitions."""
-    seconds: dict[str, list[float]] = defaultdict(list)
-    cases = product(range(given.first), given.partitions, given.plans)
-    for _, partitions, plan in cases:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            taken = process.submit(first_batch, plan, partitions, given.rows, given.sockets)
-            seconds[f"{plan} {partitions}"].append(taken.result())
-    for case, of_case in seconds.items():
-        print(f"{case:16} first batch {', '.join(f'{each:.2f}' for each in of_case)} s")
-    return seconds
+    """The seconds of first batches, by plan and number of partitions. Each run is a call of this
+    script with a single case, which runs in the script's own process."""
+    cases = [*product(given.partitions, given.plans)]
+    if (given.first, len(cases)) == (1, 1):
+        ((partitions, plan),) = cases
+        seconds = first_batch(plan, partitions, given.rows, given.sockets)
+        return {f"{plan} {partitions}": [seconds]}
+    by_case: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "first.json"
+        for partitions, plan in cases * given.first:
+            command = [sys.executable, __file__, "--first", "1", "--plans", plan]
+            command += ["--partitions", str(partitions), "--rows", str(given.rows)]
+            command += ["--sockets", given.sockets, "--out", str(out)]
+            subprocess.run(command, check=True, capture_output=True)
+            for case, seconds_of_case in json.loads(out.read_text()).items():
+                by_case[case] += seconds_of_case
+    for case, seconds_of_case in by_case.items():
+        print(f"{case:16} first batch {', '.join(f'{s:.2f}' for s in seconds_of_case)} s")
+    return by_case
 
 
 def phases(query: Any, warm: int, batches: int) -> dict[str, list[float]]:
