@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -25,13 +24,11 @@ from tests.support.provider.provider_jobs import (
     configured,
 )
 from tests.support.provider.rescaled_jobs import rescaled, revert
+from tests.support.sessions.spark_versions import needs_spark_4_3
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(
-        tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 3),
-        reason="Spark 4.2 writes no names of sources into its logs",
-    ),
+    needs_spark_4_3("Spark 4.2 writes no names of sources into its logs"),
 ]
 
 EVOLUTION = "spark.sql.streaming.queryEvolution"

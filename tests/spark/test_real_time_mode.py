@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from pyspark.errors import IllegalArgumentException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -20,13 +19,11 @@ from tests.support.applications.provider_application import totals
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals
 from tests.support.provider.provider_jobs import ROCKSDB, configured
+from tests.support.sessions.spark_versions import needs_spark_4_3
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(
-        tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 3),
-        reason="Spark 4.2 has no real-time mode in Python",
-    ),
+    needs_spark_4_3("Spark 4.2 has no real-time mode in Python"),
 ]
 
 SOURCES = "org.apache.spark.sql.execution.streaming.sources"
