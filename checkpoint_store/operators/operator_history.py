@@ -3,8 +3,8 @@
 A version is a whole epoch on the live timeline. After a rollback, the undone epochs are no longer
 versions. An epoch is whole if its manifest exists. An epoch is also whole if the barriers of all
 its subtasks exist: in this case the last writer still writes the manifest, or died between barrier
-and manifest, and the query went on. The commit time of an epoch is the time that the store gives the manifest or the last
-barrier.
+and manifest, and the query went on. The commit time of an epoch is the time that the store gives
+the manifest or the last barrier.
 
 If the manifest of an epoch is damaged, readers use the barriers, as a restore does. If the barriers
 are damaged, too, the epoch is still a version. Reading the version is an error, and never leads to
