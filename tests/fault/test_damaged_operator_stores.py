@@ -103,7 +103,7 @@ def expected_without_newest(damage: Damage, question: str) -> Answer | Failure:
     if NEWEST not in OPERATOR.versions_needed(question):
         return OPERATOR.right_answers[question]
     if not is_gone:
-        return unusable(damage, BACKUP_OR_BACK, "delete it, and start the query")
+        return unusable(damage, BACKUP_OR_BACK, "delete it if it is there, and start the query")
     match subject_of(question):
         case "newest" | "stream":
             return OPERATOR.older(question, NEWEST - 1)
