@@ -117,11 +117,13 @@ def check_output(spark: SparkSession, task: Task) -> int:
     """Compare the output of a checked run with the plan on a batch. Returns the number of compared
     rows. Raises AssertionError."""
     query = QUERIES[task.query]
-    expected = query.build(Events(spark.read.parquet(task.events)))
+    # Spark 4.3 would push a filter of a session's start below the sessions, and cut them.
+    expected = query.build(Events(spark.read.parquet(task.events))).localCheckpoint()
     answered = _that_count(spark.read.parquet(str(task.output)), query).select(*expected.columns)
-    if query.mode == "append" and "start" in expected.columns:
+    bound = next((name for name in ("end", "start") if name in expected.columns), None)
+    if query.mode == "append" and bound:
         # The newest windows are still open on the stream.
-        expected = expected.where(F.col("start") <= answered.agg(F.max("start")).first()[0])
+        expected = expected.where(F.col(bound) <= answered.agg(F.max(bound)).first()[0])
     rows = answered.count()
     assert rows, f"{task.query} on {task.provider} has no output"
     wrong = answered.exceptAll(expected).count()

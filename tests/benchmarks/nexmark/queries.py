@@ -95,6 +95,13 @@ def new_sellers(events: Events) -> DataFrame:
     return both.select("id", "name", "window.start")
 
 
+def user_sessions(events: Events) -> DataFrame:
+    """q11: the bids of each bidder until the bidder rests for ten seconds."""
+    session = F.session_window("dateTime", "10 seconds").alias("session")
+    counts = events.watermarked_bids().groupBy("bidder", session).agg(F.count("*").alias("bids"))
+    return counts.select("bidder", "bids", "session.start", "session.end")
+
+
 def bids_of_windows(events: Events) -> DataFrame:
     """q12, with the time of events, because no two runs have the same processing time."""
     window = F.window("dateTime", "10 seconds")
@@ -137,6 +144,7 @@ QUERIES = {
     "q5": Query(hot_items, "append"),
     "q7": Query(highest_bid, "append"),
     "q8": Query(new_sellers, "append"),
+    "q11": Query(user_sessions, "append"),
     "q12": Query(bids_of_windows, "update", ("bidder", "start")),
     "q17": Query(auction_statistics, "update", ("auction", "day")),
     "q18": Query(last_bids, "update", ("auction", "bidder")),
