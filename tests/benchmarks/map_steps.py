@@ -10,7 +10,7 @@ A round draws `--updates` random keys, leaves out repeated keys, and does each s
     line       a read of memory at a random place, in an array as large as the map
     copy       key and value are copied behind the row before: the minimum cost of an undo log, a
                record or a column
-    lz4        one call compresses all copies: the minimum cost of compression
+    zstd       one call compresses all copies: the minimum cost of compression
     contains   hash, a line of the table, and the key of the record
     prefetched hash and the key of the record, after a common search for 64 keys
     absent     a search for missing keys
@@ -55,7 +55,7 @@ def measure(jar: Path, options: tuple[str, ...], arguments: argparse.Namespace) 
     """Nanoseconds and allocated bytes of a row, by step."""
     sizes = (arguments.keys, arguments.updates, arguments.rounds)
     with tempfile.TemporaryDirectory(prefix="cowstate-steps-") as folder:
-        lines = run_java(jar, MAIN, (*sizes, "lz4", folder), "-Xmx2g", "-Xms2g", *options)
+        lines = run_java(jar, MAIN, (*sizes, folder), "-Xmx2g", "-Xms2g", *options)
     rounds: dict[str, list[tuple[float, float]]] = {}
     for line in lines:
         step, nanoseconds, allocated = line.split()

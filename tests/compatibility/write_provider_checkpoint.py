@@ -108,7 +108,6 @@ def main(folder: Path) -> None:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         f"{_STATE_STORE}.maintenanceInterval": "100ms",
-        f"{_STATE_STORE}.compression.codec": "zstd",
     }
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.spark
 
 Row = tuple[int, Value | None]
 MASKS = st.integers(1, 255)
-codecs = st.sampled_from(["lz4", "zstd", "snappy"])
 numbers = st.integers(0, 1 << 40)
 values = st.builds(Value, st.integers(1, 50), st.integers(0, 9))
 rows_of_files = st.lists(st.tuples(numbers, st.none() | values), max_size=30)
@@ -42,10 +41,10 @@ def opened(data: bytes) -> Any:
     return pa.ipc.open_file(pa.BufferReader(data))
 
 
-def check_round_trip(files: Any, codec: str, rows: list[Row]) -> int:
+def check_round_trip(files: Any, rows: list[Row]) -> int:
     """Write the rows, read the rows here and in the JVM, and return the number of record
     batches."""
-    data = files.write(codec, lines_of(rows))
+    data = files.write(lines_of(rows))
     assert files.read(data) == lines_of(rows)
     reader = opened(data)
     table = reader.read_all()
@@ -64,11 +63,11 @@ def test_rows_are_read_as_they_were_written(provider_jvm: ProviderJvm) -> None:
     files = provider_jvm.new("StateFileBytes")
 
     @settings(max_examples=150)
-    @given(codecs, rows_of_files)
-    @example("lz4", [])
-    @example("zstd", [(1, None)] * 9)
-    def agree(codec: str, rows: list[Row]) -> None:
-        assert check_round_trip(files, codec, rows) == bool(rows)
+    @given(rows_of_files)
+    @example([])
+    @example([(1, None)] * 9)
+    def agree(rows: list[Row]) -> None:
+        assert check_round_trip(files, rows) == bool(rows)
 
     agree()
 
@@ -79,39 +78,36 @@ def test_rows_of_several_record_batches_are_read_as_they_were_written(
     files = provider_jvm.new("StateFileBytes")
 
     @settings(max_examples=10)
-    @given(codecs, large_rows)
-    @example("lz4", [(n, Value(110_000, n) if n % 2 else None) for n in range(24)])
-    def agree(codec: str, rows: list[Row]) -> None:
+    @given(large_rows)
+    @example([(n, Value(110_000, n) if n % 2 else None) for n in range(24)])
+    def agree(rows: list[Row]) -> None:
         values = sum(value is not None for _, value in rows)
-        assert check_round_trip(files, codec, rows) == values + (rows[-1][1] is None)
+        assert check_round_trip(files, rows) == values + (rows[-1][1] is None)
 
     agree()
 
 
-@pytest.mark.parametrize("codec", ["lz4", "zstd"])
 @pytest.mark.parametrize("block", [1, 127, 128, 4_000, 256 << 10, (256 << 10) + 1, 700_000])
-def test_arrow_reads_what_the_codecs_write(
-    provider_jvm: ProviderJvm, codec: str, block: int
-) -> None:
+def test_arrow_reads_compressed_buffers(provider_jvm: ProviderJvm, block: int) -> None:
     files = provider_jvm.new("StateFileBytes")
     patterns = random.Random(1).randbytes(block), bytes(block)
     for data in (*patterns, b"".join(patterns), b"".join(patterns[::-1])):
-        encoded = bytes(files.encoded(codec, data))
+        encoded = bytes(files.encoded(data))
         length, body = int.from_bytes(encoded[:8], "little", signed=True), encoded[8:]
         assert len(body) <= len(data)
         if length == -1:
             assert body == data
         else:
             assert length == len(data)
-            assert pa.Codec(codec).decompress(body, length).to_pybytes() == data
-    assert len(files.encoded(codec, bytes(700_000))) < 10_000
+            assert pa.Codec("zstd").decompress(body, length).to_pybytes() == data
+    assert len(files.encoded(bytes(700_000))) < 10_000
 
 
 def test_a_record_batch_has_few_bytes(provider_jvm: ProviderJvm) -> None:
     files = provider_jvm.new("StateFileBytes")
     full = BATCH_BYTES // len(key_bytes(0))
     rows: list[Row] = [(0, None)] * (2 * full + 1)
-    data = files.write("lz4", lines_of(rows))
+    data = files.write(lines_of(rows))
     reader = opened(data)
     lengths = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
     assert lengths == [full, full, 1]
@@ -119,7 +115,7 @@ def test_a_record_batch_has_few_bytes(provider_jvm: ProviderJvm) -> None:
 
 
 def test_the_schema_carries_what_the_file_is(provider_jvm: ProviderJvm) -> None:
-    data = provider_jvm.new("StateFileBytes").write("zstd", lines_of([(1, Value(1, 1))]))
+    data = provider_jvm.new("StateFileBytes").write(lines_of([(1, Value(1, 1))]))
     metadata = {key.decode(): value.decode() for key, value in opened(data).schema.metadata.items()}
     assert metadata["cowstate.format"] == "1"
     assert metadata["cowstate.kind"] == "changelog"
@@ -141,10 +137,10 @@ def test_a_byte_that_changes_is_found_or_is_of_no_account(provider_jvm: Provider
     files = provider_jvm.new("StateFileBytes")
 
     @settings(max_examples=25)
-    @given(codecs, st.lists(st.tuples(numbers, st.none() | values), max_size=6), MASKS)
-    @example("lz4", [], 1)
-    def agree(codec: str, rows: list[Row], mask: int) -> None:
-        data = files.write(codec, lines_of(rows))
+    @given(st.lists(st.tuples(numbers, st.none() | values), max_size=6), MASKS)
+    @example([], 1)
+    def agree(rows: list[Row], mask: int) -> None:
+        data = files.write(lines_of(rows))
         outcomes = files.readFlipped(data, mask)
         assert set(outcomes) <= {"r", "s"}
         harmless = {place for place, outcome in enumerate(outcomes) if outcome == "s"}
@@ -157,9 +153,9 @@ def test_a_file_that_was_cut_is_refused_wherever_the_cut_is(provider_jvm: Provid
     files = provider_jvm.new("StateFileBytes")
 
     @settings(max_examples=25)
-    @given(codecs, st.lists(st.tuples(numbers, st.none() | values), max_size=6))
-    def agree(codec: str, rows: list[Row]) -> None:
-        data = files.write(codec, lines_of(rows))
+    @given(st.lists(st.tuples(numbers, st.none() | values), max_size=6))
+    def agree(rows: list[Row]) -> None:
+        data = files.write(lines_of(rows))
         assert set(files.readCut(data)) == {"r"}
 
     agree()
@@ -169,7 +165,7 @@ def test_python_refuses_what_the_provider_refuses(provider_jvm: ProviderJvm) -> 
     files = provider_jvm.new("StateFileBytes")
     rows: list[Row] = [(number, Value(3, number)) for number in range(3)]
     name = ProviderFileName(7, 3, f"{0xAA:016x}", f"{0xA9:016x}")
-    data = files.writeWithChecksums("zstd", lines_of(rows))
+    data = files.writeWithChecksums(lines_of(rows))
     flipped = [
         data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :] for place in range(len(data))
     ]

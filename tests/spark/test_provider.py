@@ -39,7 +39,6 @@ from tests.support.provider.provider_jobs import (
 
 pytestmark = pytest.mark.spark
 MAX_MEMORY = f"{STATE_STORE}.cowstate.maxMemoryMB"
-CODEC = f"{STATE_STORE}.compression.codec"
 
 
 @pytest.fixture
@@ -159,7 +158,6 @@ class TestTurningItOn:
         [
             (MAX_MEMORY, "much", f"{MAX_MEMORY} is 'much'; allowed are whole numbers from 1"),
             (f"{STATE_STORE}.cowstate.backend", "ram", "backend is .ram.; allowed"),
-            (CODEC, "gzip", f"{CODEC} is 'gzip'; allowed are lz4, lzf, snappy, zstd"),
             (
                 f"{STATE_STORE}.cowstate.maxMemory",
                 "5",

@@ -266,28 +266,6 @@ class TestVersionsWithoutAChangelog:
         assert "restore them from a copy" in told
 
 
-class TestCompressionCodecs:
-    @pytest.mark.parametrize(
-        ("codec", "in_arrow"),
-        [
-            ("ZSTD", "zstd"),
-            ("org.apache.spark.io.ZStdCompressionCodec", "zstd"),
-            ("org.apache.spark.io.LZ4CompressionCodec", "lz4"),
-            ("lzf", "lz4"),
-        ],
-    )
-    def test_have_sparks_short_names_and_class_names(
-        self, run: Tasks, tmp_path: Path, codec: str, in_arrow: str
-    ) -> None:
-        rows = [f"put 1-200 20:{seed}" for seed in (1,)]
-        start = f"{START} stateStore.compression.codec={codec}"
-        run(start, "begin 0", *rows, "commit")
-        (file,) = (tmp_path / STATE).glob("*.arrow")
-        magic = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
-        codecs = {name for name, bytes_ in magic.items() if bytes_ in file.read_bytes()}
-        assert codecs == {in_arrow}
-
-
 class TestSnapshots:
     def test_one_of_a_later_format_is_an_error_and_not_passed_over(
         self, run: Tasks, tmp_path: Path

@@ -1,9 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate.base
 
-import scala.util.control.NonFatal
-
-import org.apache.spark.{SparkConf, SparkEnv}
-import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 
 /**
@@ -42,7 +38,6 @@ object CowStateConf {
   val StoreOptions: String = Prefix + "storeOptions"
   val StoreRetrySeconds: String = Prefix + "storeRetrySeconds"
   val ChangePlans: String = Prefix + "changePlans"
-  private val Codec = "spark.sql.streaming.stateStore.compression.codec"
   private val DefaultLockSeconds = 60L
   private val ShareOfHeap = 0.6
   private val SyncsByDefault = true
@@ -63,7 +58,6 @@ object CowStateConf {
   def apply(conf: StateStoreConf): CowStateConf = {
     val ours = conf.sqlConfs.filter(_._1.toLowerCase.startsWith(Prefix.toLowerCase))
     Misspelled.refuseUnknown(ours)
-    checkCodec(conf.compressionCodec)
     // Only the driver uses the value. Check the value here, because a session without the rule for
     // plans would not find a bad value.
     changesPlans(ours)
@@ -90,21 +84,6 @@ object CowStateConf {
 
   private def byLowerCase(values: Map[String, String]): Map[String, String] =
     values.map { case (key, value) => key.toLowerCase -> value }
-
-  /**
-   * Check the name of a codec. Allowed are the same names as for Spark's own provider: a short
-   * name, or a class that Spark can load.
-   */
-  private def checkCodec(name: String): Unit = {
-    val conf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
-    try CompressionCodec.createCodec(conf, name)
-    catch {
-      case NonFatal(e) => throw new IllegalArgumentException(
-          s"$Codec is '$name'; allowed are " +
-            CompressionCodec.shortCompressionCodecNames.keys.toSeq.sorted.mkString(", ") +
-            ", and the names of the codecs' classes", e)
-    }
-  }
 
   private def wholeNumber(values: Map[String, String], key: String): Option[Long] =
     values.get(key.toLowerCase).map { text =>

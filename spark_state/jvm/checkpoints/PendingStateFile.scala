@@ -9,13 +9,12 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
 /** A state file that is being written. The file gets its name at `commit`. */
 final class PendingStateFile(
     create: () => StateFileOutput,
-    codec: String,
     header: Seq[(String, String)],
     checksums: RowChecksums) {
   private var output: StateFileOutput = _
   private var ahead = Option.empty[CommitAhead]
 
-  val rows = new ArrowRowsWriter(() => open(), codec, header, checksums)
+  val rows = new ArrowRowsWriter(() => open(), header, checksums)
 
   private def open() = {
     output = create()

@@ -25,13 +25,11 @@ import org.apache.spark.sql.types.StructType
 /**
  * Description of the content of a store's files.
  *
- * @param codec name of the codec in Spark
  * @param owner owner of the rows, for errors about rows
  */
 final case class StateFileContent(
     keySchema: StructType,
     valueSchema: StructType,
-    codec: String,
     checksums: RowChecksums = RowChecksums.Off,
     owner: String = "")
 
@@ -68,7 +66,7 @@ final class StateCheckpoints(
   def create(like: StateFileName, named: () => StateFileName): PendingStateFile =
     new PendingStateFile(
       () => directory.create(named().toString, isDurable = syncsChanges || !like.isChangelog),
-      codec, headerOf(like), checksums)
+      headerOf(like), checksums)
 
   private def headerOf(name: StateFileName): Seq[(String, String)] =
     StateFileMetadata.header(name, keySchema, valueSchema) ++

@@ -39,9 +39,9 @@ private[cowstate] object ArrowIpc {
     message(builder, MessageHeader.Schema, schema(builder, checksums, Nil), 0)
   }
 
-  /** Return the message of a record batch. `codec` is Arrow's number, -1 for no compression. */
+  /** Return the message of a record batch whose buffers are those of BufferCodec. */
   def recordBatchMessage(
-      rows: Int, removed: Int, buffers: Buffers, bodyBytes: Long, codec: Byte): Array[Byte] = {
+      rows: Int, removed: Int, buffers: Buffers, bodyBytes: Long): Array[Byte] = {
     val builder = new FlatBufferBuilder(512)
     val checksums = buffers.length == bufferCount(checksums = true)
     RecordBatch.startNodesVector(builder, if (checksums) 3 else 2)
@@ -54,14 +54,13 @@ private[cowstate] object ArrowIpc {
       Buffer.createBuffer(builder, offset, length)
     }
     val list = builder.endVector()
-    val compression =
-      if (codec < 0) 0
-      else BodyCompression.createBodyCompression(builder, codec, BodyCompressionMethod.BUFFER)
+    val compression = BodyCompression.createBodyCompression(
+      builder, BufferCodec.ArrowType, BodyCompressionMethod.BUFFER)
     RecordBatch.startRecordBatch(builder)
     RecordBatch.addLength(builder, rows)
     RecordBatch.addNodes(builder, nodes)
     RecordBatch.addBuffers(builder, list)
-    if (compression != 0) RecordBatch.addCompression(builder, compression)
+    RecordBatch.addCompression(builder, compression)
     message(builder, MessageHeader.RecordBatch, RecordBatch.endRecordBatch(builder), bodyBytes)
   }
 
@@ -85,22 +84,24 @@ private[cowstate] object ArrowIpc {
   }
 
   /**
-   * Return the number of rows of a record batch, its codec and its `count` buffers, parsed from the
-   * flatbuffer of the message.
+   * Return the number of rows of a record batch and its `count` buffers, parsed from the flatbuffer
+   * of the message.
    */
-  def parseRecordBatch(message: Array[Byte], count: Int): (Int, Byte, Buffers) = {
+  def parseRecordBatch(message: Array[Byte], count: Int): (Int, Buffers) = {
     val buffer = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN).position(8)
     val header = Message.getRootAsMessage(buffer)
     require(header.headerType == MessageHeader.RecordBatch, "the message is no record batch")
     val batch = new RecordBatch
     header.header(batch)
     require(batch.buffersLength == count, s"a record batch has ${batch.buffersLength} buffers")
-    val codec = if (batch.compression == null) -1 else batch.compression.codec
+    require(
+      batch.compression != null && batch.compression.codec == BufferCodec.ArrowType,
+      "a record batch is not compressed with Zstandard")
     val buffers = Array.tabulate(count) { i =>
       val place = batch.buffers(i)
       (place.offset, place.length)
     }
-    (Math.toIntExact(batch.length), codec.toByte, buffers)
+    (Math.toIntExact(batch.length), buffers)
   }
 
   private def message(

@@ -145,10 +145,10 @@ final class ArrowRowsReader(input: StateFileInput, name: String, owner: String) 
     crc.update(bytes)
     check(
       StateFileMetadata.hex(crc) == checksums(index), s"record batch $index: its checksum differs")
-    val (rows, codec, places) =
+    val (rows, places) =
       ArrowIpc.parseRecordBatch(bytes, ArrowIpc.bufferCount(rowChecksum.isDefined))
     val parts = places.map { case (offset, length) =>
-      BufferCodec.decode(bytes, Math.toIntExact(block.metaDataLength + offset), length.toInt, codec)
+      BufferCodec.decode(bytes, Math.toIntExact(block.metaDataLength + offset), length.toInt)
     }
     val batch = new StateFileBatch(
       rows,

@@ -22,12 +22,11 @@ import org.apache.spark.unsafe.Platform
  */
 final class ArrowRowsWriter(
     open: () => OutputStream,
-    codec: String,
     header: Seq[(String, String)],
     checksums: RowChecksums = RowChecksums.Off) {
   import ArrowRowsWriter._
 
-  private val buffers = BufferCodec.of(codec)
+  private val buffers = new BufferCodec
   private val keys = new BinaryColumn
   private val values = new BinaryColumn
   private val sums = checksums.algorithm.map(_ => new IntColumn)
@@ -112,8 +111,7 @@ final class ArrowRowsWriter(
       at += ArrowIpc.padded(part.length)
       place
     }
-    val message = ArrowIpc.recordBatchMessage(
-      keys.length, values.nulls, places, at, buffers.arrowType)
+    val message = ArrowIpc.recordBatchMessage(keys.length, values.nulls, places, at)
     val crc = new CRC32
     blocks += ArrowIpc.FileBlock(position, message.length, at)
     writeSummed(message, crc)

@@ -39,12 +39,12 @@ private[cowstate] final class RescaledPlace(
   import RescaledPlace._
 
   private val id = idOf(order, store, partition)
-  private val codec = storeConf.compressionCodec
   private val checksums = RowChecksums(storeConf, id.toString)
   private val checkpoints = new StateCheckpoints(
     directoryOf(id, storeConf, hadoopConf),
-    new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec),
-    StateFileContent(shape.keySchema, shape.valueSchema, codec, checksums, id.toString))
+    new HdfsStateFileReader(
+      id.storeCheckpointLocation(), hadoopConf, storeConf.compressionCodec),
+    StateFileContent(shape.keySchema, shape.valueSchema, checksums, id.toString))
 
   private val attempts =
     new WholeAttempts(id, directoryOf(_, storeConf, hadoopConf).list())

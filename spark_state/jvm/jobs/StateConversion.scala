@@ -259,10 +259,9 @@ private final class StoreConversion(
   }
 
   private def checkpointsIn(directory: StateDirectory): StateCheckpoints = {
-    val codec = storeConf.compressionCodec
     new StateCheckpoints(
-      directory, new HdfsStateFileReader(inPlace, hadoopConf, codec),
-      StateFileContent(shape.keySchema, shape.valueSchema, codec))
+      directory, new HdfsStateFileReader(inPlace, hadoopConf, storeConf.compressionCodec),
+      StateFileContent(shape.keySchema, shape.valueSchema))
   }
 
   /**

@@ -26,14 +26,11 @@ private[cowstate] final class ProvidedStore(
 
   val conf: CowStateConf = CowStateConf(storeConf)
   val metrics = new StoreMetrics
-  val checkpoints: StateCheckpoints = {
-    val codec = storeConf.compressionCodec
-    new StateCheckpoints(
-      directoryOf(id),
-      new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec),
-      StateFileContent(shape.keySchema, shape.valueSchema, codec, newChecksums(), id.toString),
-      conf.syncsChanges)
-  }
+  val checkpoints = new StateCheckpoints(
+    directoryOf(id),
+    new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, storeConf.compressionCodec),
+    StateFileContent(shape.keySchema, shape.valueSchema, newChecksums(), id.toString),
+    conf.syncsChanges)
 
   /** Return the directory of this store, or of another store of the query. */
   def directoryOf(store: StateStoreId): StateDirectory =

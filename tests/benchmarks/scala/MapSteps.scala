@@ -7,7 +7,7 @@ import java.nio.file.{Files, Path, Paths, StandardCopyOption}
 import scala.util.Random
 
 import com.sun.management.ThreadMXBean
-import net.jpountz.lz4.LZ4Factory
+import com.github.luben.zstd.Zstd
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateId
 import org.apache.spark.sql.execution.streaming.state.cowstate.files.ArrowRowsWriter
@@ -28,7 +28,7 @@ object MapSteps {
 
   def main(args: Array[String]): Unit = {
     val (keys, updates, rounds) = (args(0).toInt, args(1).toInt, args(2).toInt)
-    val steps = new MapSteps(keys, updates, args(3), Paths.get(args(4)))
+    val steps = new MapSteps(keys, updates, Paths.get(args(3)))
     for (_ <- 1 to rounds) steps.run()
     System.out.flush()
     // Keeps the compiler from dropping what is only read.
@@ -36,7 +36,7 @@ object MapSteps {
   }
 }
 
-private final class MapSteps(keys: Int, updates: Int, codec: String, directory: Path) {
+private final class MapSteps(keys: Int, updates: Int, directory: Path) {
   import MapSteps._
 
   private val rows = new Rows(Words)
@@ -48,8 +48,7 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
   // As many bytes as the map's table and records have.
   private val lines = new Array[Long](keys * 12)
   private val allRows = new Array[Byte](updates * (16 + rows.valueBytes))
-  private val compressor = LZ4Factory.fastestInstance.fastCompressor
-  private val compressed = new Array[Byte](compressor.maxCompressedLength(allRows.length))
+  private val compressed = new Array[Byte](Zstd.compressBound(allRows.length).toInt)
   private val threads = ManagementFactory.getThreadMXBean.asInstanceOf[ThreadMXBean]
   private var batch = 0L
   var sum = 0L
@@ -108,7 +107,7 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
 
   private def writeChanges(drawn: Array[Int]): Unit = {
     val stream = new ByteArrayOutputStream(1 << 24)
-    val writer = new ArrowRowsWriter(() => stream, codec, Nil)
+    val writer = new ArrowRowsWriter(() => stream, Nil)
     timed("changelog", drawn) { key => rows.set(key, batch); writer.put(rows.key, rows.value) }
     once("compress", drawn.length)(writer.finish())
     val hidden = directory.resolve(s".$batch.arrow")
@@ -128,7 +127,9 @@ private final class MapSteps(keys: Int, updates: Int, codec: String, directory: 
       rows.set(key, batch)
       end = append(rows.value, append(rows.key, end))
     }
-    once("lz4", drawn.length)(compressor.compress(allRows, 0, end, compressed, 0))
+    once("zstd", drawn.length) {
+      Zstd.compressByteArray(compressed, 0, compressed.length, allRows, 0, end, 1)
+    }
   }
 
   private def append(row: UnsafeRow, at: Int): Int = {

@@ -34,7 +34,7 @@ final class CommitAheadScript {
     }
     override def cancel(): Unit = note("cancelled")
   }
-  private val file = new PendingStateFile(() => output, "lz4", Nil, RowChecksums.Off)
+  private val file = new PendingStateFile(() => output, Nil, RowChecksums.Off)
 
   private def result(): String = events.reverse.mkString(" ")
 

@@ -24,7 +24,7 @@ final class FoldScript(root: String) {
   private val conf = new Configuration(false)
   private val checkpoints = new StateCheckpoints(
     StateDirectory.of(directory, conf), new HdfsStateFileReader(directory, conf, "lz4"),
-    StateFileContent(shaped.keySchema, shaped.valueSchema, "lz4"))
+    StateFileContent(shaped.keySchema, shaped.valueSchema))
 
   /** For each line "<version> <bytes for keys>", into how many parts keys were cut, and the rows. */
   def run(script: String): String =

@@ -381,7 +381,7 @@ final class ProviderScript(root: String) {
   private def snapshotBytes(): Long = {
     val name = StateFileName.ofSnapshot(StateId(version, "00000000000000aa"), 1, "00000000000000ab")
     val writer = new ArrowRowsWriter(
-      () => OutputStream.nullOutputStream(), "lz4",
+      () => OutputStream.nullOutputStream(),
       StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema))
     val reader = provider.getReadStore(version, None)
     reader.iterator(Default).foreach(pair => writer.put(pair.key, pair.value))

@@ -29,7 +29,7 @@ final class RestoreScript(root: String) {
   private val checkpoints = new StateCheckpoints(
     StateDirectory.of(directory, FaultyFileSystem.conf),
     new HdfsStateFileReader(directory, FaultyFileSystem.conf, "lz4"),
-    StateFileContent(shaped.keySchema, shaped.valueSchema, "lz4"))
+    StateFileContent(shaped.keySchema, shaped.valueSchema))
   FaultyFileSystem.watched = directory
   FaultyFileSystem.existsCalls.set(0)
   FaultyFileSystem.synced.set(0)

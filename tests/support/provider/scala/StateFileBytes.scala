@@ -19,16 +19,16 @@ final class StateFileBytes {
 
   private val name = StateFileName(7, 3, "00000000000000aa", Some("00000000000000a9"))
 
-  def write(codec: String, rows: String): Array[Byte] = write(codec, rows, RowChecksums.Off)
+  def write(rows: String): Array[Byte] = write(rows, RowChecksums.Off)
 
-  def writeWithChecksums(codec: String, rows: String): Array[Byte] =
-    write(codec, rows, new KeptRowChecksums(name.toString, 0))
+  def writeWithChecksums(rows: String): Array[Byte] =
+    write(rows, new KeptRowChecksums(name.toString, 0))
 
-  private def write(codec: String, rows: String, checksums: RowChecksums): Array[Byte] = {
+  private def write(rows: String, checksums: RowChecksums): Array[Byte] = {
     val out = new ByteArrayOutputStream
     val shaped = shape(withPrefix = false)
     val writer = new ArrowRowsWriter(
-      () => out, codec, StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema),
+      () => out, StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema),
       checksums)
     rows.linesIterator.map(_.split(' ')).foreach { words =>
       val number = words(0).toLong
@@ -40,8 +40,7 @@ final class StateFileBytes {
   }
 
   /** A buffer of a record batch. */
-  def encoded(codec: String, bytes: Array[Byte]): Array[Byte] =
-    BufferCodec.of(codec).encode(bytes, bytes.length)
+  def encoded(bytes: Array[Byte]): Array[Byte] = new BufferCodec().encode(bytes, bytes.length)
 
   def read(bytes: Array[Byte]): String = {
     val reader = new ArrowRowsReader(new InputOf(bytes), name.toString, "a store")
