@@ -11,21 +11,26 @@ changes a state object in place.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from sys import getsizeof
 from typing import Any, Generic, TypeVar
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
-from spark_state.heap.copy_on_write_state_table import (
-    CopyOnWriteStateTable,
-    CopyOnWriteStateTableSnapshot,
-)
+from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTable
 from spark_state.heap.heap_memory import bytes_of_values
+from spark_state.heap.packed_entries import KeyGroupSnapshot, PackedEntries
 from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
-from spark_state.keyed_state.state_rows import StateEntries, StateSerializer, growth_of
+from spark_state.keyed_state.state_rows import (
+    StateEntries,
+    StateRows,
+    StateSerializer,
+    growth_of,
+)
 
 S = TypeVar("S")
 
@@ -50,18 +55,58 @@ class HeapStateTable(Generic[S]):
         self._changes: dict[Key, _Change[S]] = {}
         self._sealed: dict[Key, _Change[S]] = {}
         self._current = current
+        self._packs: list[PackedEntries[S]] = []
+        # Keys that are in no pack, of which some are in no map either.
+        self._unpacked: set[Key] = set()
         # The entry of the last key is cached, so several calls for one key need one look-up.
         self._key: Key | None = None
         self._map: CopyOnWriteStateMap[Key, S] = self._entries.map_for(key_groups.start)
         self._entry: Bucket[Key, S] = None
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + sum(map(len, self._packs))
+
+    def pack(self, parts: Sequence[StateRows]) -> None:
+        """Add the rows of a snapshot, of which the table has no key yet. They stay Arrow until
+        their first use."""
+        self._forget_found()
+        self._unpacked.clear()
+        self._packs.append(PackedEntries(parts))
+
+    def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
+        """Unpack the entries of these keys together, which takes a fraction of the time of
+        unpacking each entry."""
+        if not self._packs:
+            return
+        self._forget_found()
+        map_for, with_groups = self._entries.map_for, zip(keys, key_groups, strict=True)
+        wanted = {
+            key: key_group for key, key_group in with_groups if map_for(key_group).find(key) is None
+        }
+        self._unpack(wanted)
+        self._unpacked = {*wanted}
+
+    def _unpack(self, wanted: Mapping[Key, int]) -> None:
+        """Move entries from the packs to the maps. `wanted`: keys with their key groups."""
+        for key, key_group, state in self._taken(wanted):
+            self._entries.map_for(key_group).put(key, state)
+
+    def _taken(self, wanted: Mapping[Key, int]) -> Iterator[tuple[Key, int, S]]:
+        """Take entries out of the packs. Yields key, key group and state of each."""
+        for pack in self._packs:
+            start, end = pack.key_groups.start, pack.key_groups.end
+            in_pack = [key for key, group in wanted.items() if start <= group <= end]
+            yield from pack.take(in_pack) if in_pack else ()
+        self._packs = [pack for pack in self._packs if len(pack)]
 
     def _find(self) -> None:
         current = self._current
         self._map = self._entries.map_for(current.key_group)
         self._entry = self._map.find(current.key)
+        if self._entry is None and self._packs and current.key not in self._unpacked:
+            self._unpack({current.key: current.key_group})
+            self._unpacked.add(current.key)
+            self._entry = self._map.find(current.key)
         self._key = current.key
 
     def _forget_found(self) -> None:
@@ -145,6 +190,10 @@ class HeapStateTable(Generic[S]):
     def apply(self, entries: StateEntries) -> None:
         assert not self._changes, "an epoch is running"
         self._forget_found()
+        if self._packs:
+            wanted = dict(zip(entries.keys, entries.key_groups, strict=True))
+            for _ in self._taken(wanted):
+                pass  # the file has a newer state, or deletes the key
         map_for = self._entries.map_for
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
         for key, key_group, state in rows:
@@ -155,12 +204,16 @@ class HeapStateTable(Generic[S]):
         self._sealed = {}
 
     def sizes(self) -> dict[int, int]:
-        return self._entries.sizes()
+        sizes = Counter(self._entries.sizes())
+        for pack in self._packs:
+            sizes.update(pack.sizes())
+        return sizes
 
     def memory_bytes(self, looked_at: int = FEW) -> int:
         """Estimate the bytes of values and keys from a sample of about `looked_at` entries, see
-        heap_memory."""
-        return bytes_of_values(self._entries.maps(), looked_at)
+        heap_memory, and add the bytes of the packs."""
+        packed = sum(pack.memory_bytes() for pack in self._packs)
+        return packed + bytes_of_values(self._entries.maps(), looked_at)
 
     def undo_bytes(self, looked_at: int) -> int:
         """Estimate the bytes of the undo records of the current and the last sealed epoch."""
@@ -169,9 +222,14 @@ class HeapStateTable(Generic[S]):
             for changes in (self._changes, self._sealed)
         )
 
-    def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[Key, S]:
+    def snapshot(self, key_groups: KeyGroupRange) -> Mapping[int, KeyGroupSnapshot[S]]:
         """Take a snapshot of the entries of `key_groups`, without copying the entries."""
-        return self._entries.snapshot(key_groups)
+        in_maps = self._entries.snapshot(key_groups)
+        packs = [pack.snapshot() for pack in self._packs]
+        return {
+            key_group: KeyGroupSnapshot(key_group, in_maps.get(key_group), packs)
+            for key_group in key_groups
+        }
 
     @staticmethod
     def rows_of(state: S) -> tuple[S]:
@@ -180,6 +238,12 @@ class HeapStateTable(Generic[S]):
 
     def check_invariants(self) -> None:
         self._entries.check_invariants()
+        for pack in self._packs:
+            pack.check_invariants()
+        in_packs = [key for pack in self._packs for key in pack]
+        assert len({*in_packs}) == len(in_packs)
+        assert self._unpacked.isdisjoint(in_packs)
+        assert not any(key in {*in_packs} for _, key, _ in self._entries)
         if self._key is not None:
             self._map.check_entry(self._key, self._entry)
         self._forget_found()  # a look-up of another key may move the entry

@@ -34,6 +34,7 @@ from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.keyed_state.state_kinds import OpenTable, State, form_of, state_of_key
 from spark_state.keyed_state.state_rows import (
     StateEntries,
+    StateRows,
     StateSerializer,
     from_batch,
     state_columns,
@@ -320,13 +321,26 @@ class KeyedStateBackend(ABC, Generic[Table]):
         for batch in batches:
             if growth is None:
                 growth = noted_growth(batch.schema)
-            in_file = {column.name for column in state_columns(batch.schema)}
-            applied = in_file if states is None else in_file.intersection(states)
-            unknown = applied - self._states.keys()
-            assert not unknown, f"states {unknown} are not registered"
-            serializers = {name: self._states[name].serializer for name in applied}
-            for entries in from_batch(self._key_columns, serializers, batch):
-                self._states[entries.name].table.apply(_with_growth(entries, growth))
+            for rows in self._rows_of_states(batch, states):
+                self._states[rows.name].table.apply(_with_growth(rows.entries(), growth))
+
+    def restore(
+        self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
+    ) -> None:
+        """Apply the rows of a snapshot, as `apply` does. The backend has no entry yet in the key
+        groups of the rows."""
+        self.apply(batches, states)
+
+    def _rows_of_states(
+        self, batch: pa.RecordBatch, states: Collection[str] | None
+    ) -> Iterator[StateRows]:
+        """Yield the rows of each of `states` (None: of each state) in a batch."""
+        in_file = {column.name for column in state_columns(batch.schema)}
+        applied = in_file if states is None else in_file.intersection(states)
+        unknown = applied - self._states.keys()
+        assert not unknown, f"states {unknown} are not registered"
+        serializers = {name: self._states[name].serializer for name in applied}
+        return from_batch(self._key_columns, serializers, batch)
 
     def close(self) -> None:
         """Give up all resources other than memory. Snapshots not yet written remain usable."""

@@ -151,7 +151,7 @@ def _schema(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Sche
     ]
     names = names_of_columns([field.name for field in fields], [s.name for s in entries])
     fields += [
-        pa.field(name, _nullable(of_state), metadata={STATE_METADATA: of_state.name})
+        pa.field(name, _nullable(of_state.serializer), metadata={STATE_METADATA: of_state.name})
         for name, of_state in zip(names, entries, strict=True)
     ]
     return pa.schema(fields)
@@ -169,8 +169,8 @@ def names_of_columns(taken: Sequence[str], states: Sequence[str]) -> list[str]:
     return names
 
 
-def _nullable(entries: StateEntries) -> pa.StructType:
-    return pa.struct([field.with_nullable(True) for field in entries.serializer.struct_type])
+def _nullable(serializer: StateSerializer[Any]) -> pa.StructType:
+    return pa.struct([field.with_nullable(True) for field in serializer.struct_type])
 
 
 def _table_of(
@@ -188,7 +188,7 @@ def _table_of(
     arrays += [
         of_state.serializer.to_arrow(of_state.states)
         if other is of_state
-        else pa.nulls(length, _nullable(other))
+        else pa.nulls(length, _nullable(other.serializer))
         for other in entries
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -211,11 +211,30 @@ def state_columns(schema: pa.Schema) -> list[StateColumn]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class StateRows:
+    """The rows of one state in a batch of a file. `states`: the structs, in the declared form;
+    `operations`: the column `_op`."""
+
+    name: str
+    serializer: StateSerializer[Any]
+    keys: StoredKeys
+    key_groups: Any
+    states: Any
+    operations: Any
+
+    def entries(self) -> StateEntries:
+        """Convert the rows to entries."""
+        states = self.serializer.from_arrow(self.states)
+        _mark_deleted_elements(states, self.operations)
+        groups = cast(list[int], self.key_groups.to_pylist())
+        return StateEntries(self.name, self.serializer, self.keys, groups, states)
+
+
 def from_batch(
     key_columns: KeyColumns, serializers: Mapping[str, StateSerializer[Any]], batch: pa.RecordBatch
-) -> Iterator[StateEntries]:
-    """Yield the entries of a batch, one StateEntries per state. States without a serializer are
-    skipped."""
+) -> Iterator[StateRows]:
+    """Yield the rows of each state in a batch. States without a serializer are skipped."""
     names = batch.column(STATE)
     for column in state_columns(batch.schema):
         if column.name not in serializers:
@@ -226,28 +245,25 @@ def from_batch(
             continue
         serializer = serializers[column.name]
         keys = [part.column(i) for i in range(len(key_columns.names))]
-        entries = StateEntries(
+        yield StateRows(
             column.name,
             serializer,
             StoredKeys(key_columns, keys, part.num_rows),
-            cast(list[int], part.column(KEY_GROUP_COLUMN).to_pylist()),
-            [],
+            part.column(KEY_GROUP_COLUMN),
+            _as_declared(part.column(column.index), column.name, serializer),
+            part.column(OP),
         )
-        stored = _as_declared(part.column(column.index), entries)
-        entries.states.extend(serializer.from_arrow(stored))
-        _mark_deleted_elements(entries.states, part.column(OP))
-        yield entries
 
 
-def _as_declared(column: Any, entries: StateEntries) -> Any:
+def _as_declared(column: Any, name: str, serializer: StateSerializer[Any]) -> Any:
     """Convert the structs of a file to the declared form. Raises StateMigrationError for a number
     too large for the wider type."""
-    declared = _nullable(entries)
+    declared = _nullable(serializer)
     try:
         return evolved(column, declared)
     except pa.ArrowInvalid as error:
         raise StateMigrationError(
-            f"state {entries.name!r} is in the store as {column.type}, the processor declares "
+            f"state {name!r} is in the store as {column.type}, the processor declares "
             f"{declared}, and a value in its files is too large: {error}. Nothing has "
             "changed in the store. Declare the stored schema, or a type that holds all values "
             "(a double holds whole numbers up to 2^53, a float up to 2^24), or give the state "

@@ -13,7 +13,13 @@ from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
-from spark_state.processor.epoch_steps import KEYS_PER_CHECK, EpochRun, Step, no_output
+from spark_state.processor.epoch_steps import (
+    KEYS_AHEAD,
+    KEYS_PER_CHECK,
+    EpochRun,
+    Step,
+    no_output,
+)
 from spark_state.processor.schemas import timers_descriptor
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS, StateDescriptor
 
@@ -44,6 +50,9 @@ class FireTimers:
         for number, (timer, key) in enumerate(zip(due, shown_keys, strict=True)):
             if not number % KEYS_PER_CHECK:
                 run.check()
+                if not number % KEYS_AHEAD:
+                    ahead = due[number : number + KEYS_AHEAD]
+                    run.backend.read_ahead([t.key for t in ahead], [t.key_group for t in ahead])
             run.backend.set_current_key(timer.key, timer.key_group)
             output = handle_timer(key, timer_values, ExpiredTimerInfo(timer.time_ms))
             if output is None:

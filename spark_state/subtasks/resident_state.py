@@ -124,7 +124,8 @@ class ResidentState:
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
             # Files without rows for this subtask get an entry, too.
             of_file = rows.setdefault(handle.name, no_rows(self.key_groups))
-            backend.apply(self._watched(batches, backend, attempt.spec, of_file), in_file)
+            restore = backend.restore if handle.kind == "snapshot" else backend.apply
+            restore(self._watched(batches, backend, attempt.spec, of_file), in_file)
         return rows
 
     def _watched(

@@ -9,6 +9,7 @@ import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.codecs.codec import Forms
+from spark_state.heap import heap_keyed_state_backend
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.rocksdb.local_copies import DatabaseHome
@@ -41,3 +42,11 @@ class TestHeapKeyedStateBackend(KeyedStateBackendContract):
     @pytest.fixture
     def new_backend(self) -> NewBackend:
         return HeapKeyedStateBackend
+
+
+class TestPackedHeapKeyedStateBackend(TestHeapKeyedStateBackend):
+    """State as Python objects, and as rows of a snapshot until the first use."""
+
+    @pytest.fixture(autouse=True)
+    def packs_all_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(heap_keyed_state_backend, "LEAST_PACKED_ROWS", 0)

@@ -3,16 +3,20 @@
 The scripts use states of every kind, with and without a time to live, and timers. The current key
 changes only now and then, and time passes. Meanwhile the RocksDB backend is restored from its own
 snapshots, or from the snapshots of two backends with a half of its key groups each.
+
+The same scripts run on two heap backends, of which one is restored from its own snapshots, with all
+values packed.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -21,7 +25,9 @@ from hypothesis import strategies as st
 from checkpoint_store.files.element_columns import LIST_POSITION, LIST_VALUE, MAP_VALUE
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.states.key_hashes import Hashes, key_hashes
 from spark_state.codecs.state_codecs import PLAIN_FORMS
+from spark_state.heap import heap_keyed_state_backend, packed_entries
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
@@ -89,6 +95,7 @@ class Backend:
     states: dict[str, Any] = field(default_factory=dict)
     stored: StoredDatabases | None = None
     held: tuple[StateHandle, ...] = ()
+    is_repacked: bool = False
 
     def __post_init__(self) -> None:
         self.open_states()
@@ -136,6 +143,8 @@ class Backend:
                 self.can_undo = False
                 if self.stored is not None:
                     self.restore(self.stored, how == "rescale")
+                elif self.is_repacked:
+                    self.repack()
             case state, (method, *arguments):
                 return self.call(self.states[state], method, arguments)
         return None
@@ -151,6 +160,18 @@ class Backend:
             self.held = tuple(handle for of_half in written for handle in of_half)
         self.backend, rest = stored.restored(self.held, descriptors, KEY_GROUPS)
         assert not rest, "a database was not restored as one"
+        self.open_states()
+
+    def repack(self) -> None:
+        """Continue with a heap backend that is restored from a snapshot."""
+        files = WrittenFiles()
+        self.backend.snapshot().write(files)
+        descriptors = self.backend.descriptors
+        self.backend = HeapKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS)
+        for state in descriptors:
+            self.backend.open_table(state)
+        for rows, _ in files.files:
+            self.backend.restore(rows.to_batches(3))
         self.open_states()
 
     def half(self, stored: StoredDatabases, key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
@@ -253,3 +274,37 @@ def test_both_backends_give_the_same_answers(name: str, data: st.DataObject) -> 
         heap, disk = (list(backend.backend.entries_by_key_group()) for backend in both)
         assert disk == heap
         rocksdb.backend.close()
+
+
+def one_hash(rows: pa.Table, _: Sequence[str]) -> Hashes:
+    """Hash keys as badly as possible: all keys have the same hash."""
+    return np.zeros(rows.num_rows, np.uint64)
+
+
+@pytest.mark.parametrize("hashes", [key_hashes, one_hash])
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_packed_values_give_the_same_answers(
+    name: str,
+    hashes: Callable[[pa.Table, Sequence[str]], Hashes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heap_keyed_state_backend, "LEAST_PACKED_ROWS", 0)
+    monkeypatch.setattr(packed_entries, "key_hashes", hashes)
+
+    @settings(max_examples=40, deadline=None)
+    @given(scripts(name))
+    def agree(script: list[tuple[Any, ...]]) -> None:
+        """The calls alone are compared, because a look at all keys would unpack everything."""
+        plain, repacked = (
+            Backend(HeapKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS), is_repacked=is_repacked)
+            for is_repacked in (False, True)
+        )
+        for call in script:
+            assert repacked.run(call) == plain.run(call), call
+            assert len(repacked.backend) == len(plain.backend)
+            repacked.backend.check_invariants()
+        sizes = (list(each.backend.entries_by_key_group()) for each in (repacked, plain))
+        assert len({*map(tuple, sizes)}) == 1
+        assert repacked.seen() == plain.seen()
+
+    agree()

@@ -71,6 +71,7 @@ class FireTimersInBulk:
         for first in range(0, len(due), self.size.rows):
             run.check()
             part = due[first : first + self.size.rows]
+            run.backend.read_ahead([t.key for t in part], [t.key_group for t in part])
             run.call.begin("handleExpiredTimers")
             output = run.processor.handleExpiredTimers(_expired(run, part), run.timer_values)
             yield from _checked(run, "handleExpiredTimers", output)
@@ -84,6 +85,7 @@ def _batches(run: EpochRun, name: str, size: BlockSize) -> Iterator[KeyedBatch]:
     for keyed in given.by_key(run.key_columns):
         for block in blocks(keyed, size):
             run.check()
+            run.backend.read_ahead(block.keys, block.key_groups)
             yield keyed_batch(block, given.layout.row_names, run.key_columns)
 
 

@@ -172,6 +172,13 @@ class KeyedStateBackendContract:
             states.backend.apply(table.to_batches(rows_of_batch))
         return states
 
+    def restored_from_snapshot(self, new_backend: NewBackend, files: WrittenFiles) -> States:
+        """Return another backend, restored from the files of a snapshot."""
+        states = States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
+        for rows, _ in files.files:
+            states.backend.restore(rows.to_batches())
+        return states
+
     def test_an_empty_backend_has_nothing(self, states: States) -> None:
         assert states.content(self.keys) == {}
         assert len(states.backend) == 0
@@ -315,8 +322,28 @@ class KeyedStateBackendContract:
         files = WrittenFiles()
         handles = snapshot.write(files)
         assert [handle.rows for handle in handles] == [rows.num_rows for rows, _ in files.files]
-        written = self.restored(new_backend, [rows for rows, _ in files.files])
+        written = self.restored_from_snapshot(new_backend, files)
         assert written.content(self.keys) == content
+
+    def test_a_restored_backend_goes_on_like_any_other(
+        self, states: States, new_backend: NewBackend
+    ) -> None:
+        content = self.filled(states)
+        files = WrittenFiles()
+        states.backend.snapshot().write(files)
+        restored = self.restored_from_snapshot(new_backend, files)
+        self.change(states, content, 2, times=20)
+        changes = states.backend.changes()
+        states.backend.seal()
+        restored.backend.apply(changes.to_batches())
+        counts = list(states.backend.entries_by_key_group())
+        assert list(restored.backend.entries_by_key_group()) == counts
+        self.change(restored, copy.deepcopy(content), 3, times=20)
+        restored.backend.rollback()
+        again = WrittenFiles()
+        restored.backend.snapshot().write(again)
+        assert self.restored_from_snapshot(new_backend, again).content(self.keys) == content
+        assert restored.content(self.keys) == content
 
     def test_files_of_a_snapshot_have_key_groups_of_their_own(self, states: States) -> None:
         self.filled(states)
@@ -339,7 +366,7 @@ class KeyedStateBackendContract:
         files = WrittenFiles()
         snapshot.write(files)
         assert all(wanted.intersection(of_file) == of_file for _, of_file in files.files)
-        written = self.restored(new_backend, [rows for rows, _ in files.files])
+        written = self.restored_from_snapshot(new_backend, files)
         assert written.content(self.keys) == {
             entry: held for entry, held in content.items() if key_group_of(entry[1]) in wanted
         }
@@ -359,7 +386,7 @@ class KeyedStateBackendContract:
         for snapshot, held in snapshots:
             files = WrittenFiles()
             snapshot.write(files)
-            written = self.restored(new_backend, [rows for rows, _ in files.files])
+            written = self.restored_from_snapshot(new_backend, files)
             assert written.content(self.keys) == held
         assert states.content(self.keys) == content
 
@@ -373,11 +400,11 @@ class KeyedStateBackendContract:
         for descriptor in (VALUE, LIST, MAP):
             other.open_table(descriptor)
         for rows, _ in written.files:
-            other.apply(rows.to_batches())
+            other.restore(rows.to_batches())
         assert other.descriptors == (VALUE, LIST, MAP)
         again = WrittenFiles()
         other.snapshot().write(again)
-        restored = self.restored(new_backend, [rows for rows, _ in again.files])
+        restored = self.restored_from_snapshot(new_backend, again)
         assert restored.content(self.keys) == content
 
     def test_a_dropped_state_is_gone_and_can_be_taken_back(self, states: States) -> None:
