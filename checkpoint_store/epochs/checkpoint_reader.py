@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from checkpoint_store.epochs.barrier_alignment import Alignment, align, align_last_writer
-from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
 from checkpoint_store.epochs.checkpoint_share import (
     AskedKeyGroups,
     CheckpointShare,
@@ -23,12 +22,9 @@ class CheckpointReader:
     """The reader of the checkpoints in `store`. `asked`, in each method: the key groups that the
     caller needs; None to read the whole checkpoint."""
 
-    def __init__(
-        self, store: ObjectStore, published: PublishedObjects, completion: CheckpointCompletion
-    ) -> None:
+    def __init__(self, store: ObjectStore, published: PublishedObjects) -> None:
         self._store = store
         self._published = published
-        self._completion = completion
 
     def latest(
         self, names: Sequence[ManifestName], asked: AskedKeyGroups | None
@@ -51,40 +47,36 @@ class CheckpointReader:
         `manifests`: at least the manifests of the epoch and run. Writes nothing. Raises
         PartialEpochError (I5) and CorruptObjectError.
         """
-        names = [name for name in manifests if name.directory == key]
-        share, damage = self.latest(names, asked)
+        share, _ = self.latest([name for name in manifests if name.directory == key], asked)
         if share is not None:
             return share
-        assembled = None if asked is None else self._completion.assembled(key, asked)
-        if assembled is not None:
-            return assembled
-        barriers = self._published.read_barriers(self._published.barriers(key))
-        rebuilt = self.rebuilt(align_last_writer(barriers), damage, write=False)
-        return None if rebuilt is None else share_of_all(rebuilt)
+        whole = self.whole_of(key, manifests)
+        return None if whole is None else share_of_all(whole)
 
     def whole_of(
         self, key: EpochDirectory, manifests: Sequence[ManifestName]
     ) -> CompletedCheckpoint | None:
         """The whole checkpoint that one run completed at one epoch, None if the run published
         nothing at the epoch. Raises the errors of `share_of`."""
-        share = self.share_of(key, manifests, None)
-        return None if share is None else share.whole
+        names = [name for name in manifests if name.directory == key]
+        whole, damage = self._published.latest_read(names, self._published.read_manifest)
+        if whole is not None:
+            return whole
+        barriers = self._published.read_barriers(self._published.barriers(key))
+        return self.rebuilt(align_last_writer(barriers), damage)
 
     def alignment(self, epoch: int, run: Run, parallelism: int) -> Alignment | None:
         """The alignment of the published barriers, None if there are no barriers."""
-        names = self._completion.barrier_names(EpochDirectory(epoch, run.number), parallelism)
+        names = self._published.barriers(EpochDirectory(epoch, run.number))
         alignment = align(self._published.read_barriers(names), epoch, run, parallelism)
         return alignment if alignment.barriers else None
 
     def rebuilt(
-        self, alignment: Alignment | None, damage: CorruptObjectError | None, *, write: bool
+        self, alignment: Alignment | None, damage: CorruptObjectError | None
     ) -> CompletedCheckpoint | None:
-        """The checkpoint of an epoch without an intact manifest. `write`: True writes a new
-        manifest."""
+        """The checkpoint of an epoch without an intact manifest."""
         completed = None if alignment is None else alignment.completed()
         if completed is not None:
-            if write:
-                self._completion.write(completed)
             return completed
         if damage is not None:
             raise damage

@@ -96,7 +96,7 @@ class CompletedCheckpointStore:
         self.starts = RunStarts(store)
         self._retention = CheckpointRetention(store, self._published, self.starts)
         self.completion = CheckpointCompletion(store, self._published, groups)
-        self._reader = CheckpointReader(store, self._published, self.completion)
+        self._reader = CheckpointReader(store, self._published)
         self.bases = EpochBases(store, self._published, self._reader, self.starts)
         self.runs = RunRegistry(store, self._greatest_run_number)
         self._metadata: StoreMetadata | None = None
@@ -185,10 +185,9 @@ class CompletedCheckpointStore:
         share, damage = self._reader.latest(names, asked)
         if share is not None and share.run == run:
             return share
-        if not names and self.completion.complete_later(epoch, run, parallelism):
+        if not names and self.complete(epoch, run, parallelism):
             return self.completed_at(epoch, run, parallelism, own)
-        alignment = self._reader.alignment(epoch, run, parallelism)
-        rebuilt = self._reader.rebuilt(alignment, damage, write=True)
+        rebuilt = self._reader.rebuilt(self._reader.alignment(epoch, run, parallelism), damage)
         return None if rebuilt is None else share_of_all(rebuilt)
 
     def _manifests_of(self, epoch: int, run: Run) -> list[ManifestName]:
