@@ -252,8 +252,8 @@ def test_options_of_a_stream_alone_are_a_stream_s() -> None:
 BAD: list[tuple[str, dict[str, str], str]] = [
     ("writes", {"path": " "}, "option path is empty"),
     ("writes", {"path": "memory://t"}, "each process has a memory of its own"),
-    ("writes", {"path": "dbfs:/tables/t"}, "one slash after dbfs: names no host"),
-    ("batch reads", {"path": "s3:/bucket/t"}, "write s3://…"),
+    ("writes", {"path": "dbfs:/tables/t"}, "write dbfs://tables/t, or ./dbfs:/tables/t"),
+    ("batch reads", {"path": "s3:/bucket/t"}, "write s3://bucket/t"),
     ("batch reads", {"provider": "cowstate"}, "session that spark_state.configure built"),
     ("writes", {"keys": "a,,b"}, "option keys is 'a,,b'; allowed are names of columns"),
     ("writes", {"keys": ""}, "option keys is ''"),
