@@ -303,7 +303,7 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ),
     ("streams", {"startingVersion": "first"}, "from 0 to [0-9]+, earliest, latest"),
     ("streams", {"startingVersion": "1", "startingTimestamp": "1"}, "are both set"),
-    ("streams", {"maxBytesPerTrigger": "0"}, "1 byte or more"),
+    ("streams", {"maxBytesPerTrigger": "0"}, "from 1"),
     ("streams", {"maxVersionsPerTrigger": "0"}, "whole numbers from 1"),
     ("streams", {"pollIntervalSeconds": "-1"}, "numbers of seconds from 0"),
     ("streams", {"pollIntervalSeconds": "inf"}, "numbers of seconds from 0"),
