@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,7 +12,6 @@ from checkpoint_store.epochs.completed_checkpoint import StateSchema
 from checkpoint_store.errors import StateNotFoundError, VersionMissingError, VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.runs import run_starts
@@ -397,14 +394,3 @@ def test_a_query_that_was_taken_back_and_has_not_gone_on_is_seen_within_a_minute
     take_back(objects, 2)
     monkeypatch.setattr(run_starts, "_SECONDS_BETWEEN_LISTINGS", 0.0)
     assert history.versions() == [0, 1]
-
-
-def test_a_history_pickles(tmp_path: Path) -> None:
-    disk = LocalObjectStore(tmp_path / "store")
-    ScriptedOperator(disk).run_epoch(0, {0: 1})
-    history = history_of(disk)
-    assert history.versions() == [0]
-    copy = pickle.loads(pickle.dumps(history))
-    assert [handle.name for handle in copy.at(0).state] == [
-        handle.name for handle in history.at(0).state
-    ]

@@ -70,17 +70,6 @@ def test_entries_of_runs_long_before_every_checkpoint_are_deleted(objects: DictO
     assert operator.checkpoints.runs.register("run-1004").number == 1004
 
 
-def test_a_damaged_barrier_stays_as_a_sign_that_its_epoch_was(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    operator.run_epoch(0, {0: 1})
-    before = dict(objects.objects)
-    for name in before:
-        if "barrier-" in name:
-            objects.objects[name] = objects.objects[name][:-1]
-    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []
-    assert objects.objects.keys() == before.keys()
-
-
 def test_what_a_zombie_put_before_retained_epochs_is_deleted(objects: DictObjectStore) -> None:
     zombie = ScriptedOperator(objects, "run-z")
     zombie.run_epoch(0, {0: 1})

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +15,6 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_memory import StateMemory
@@ -214,15 +211,6 @@ class TestRetention:
                 reader.changes(start)
         assert reader.changes(last + 1).num_rows == 6 - last - 1
         assert reader.changes(0, min(deleted) - 1).num_rows == min(deleted) - 1
-
-
-def test_a_history_pickles(tmp_path: Path) -> None:
-    disk = LocalObjectStore(tmp_path / "table")
-    ScriptedTable(disk).commit(0, put(1, "a", 1))
-    history = TableHistory(TableStore(disk), METADATA)
-    history.at(0)
-    other = pickle.loads(pickle.dumps(history))
-    assert by_key(StateReader(other).read()) == {1: ("a", 1)}
 
 
 def test_fields_of_structs_are_read_by_name_whatever_their_order(objects: DictObjectStore) -> None:
