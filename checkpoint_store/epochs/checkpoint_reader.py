@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from checkpoint_store.epochs.barrier_alignment import Alignment, align, align_last_writer
+from checkpoint_store.epochs.barrier_alignment import align_last_writer
 from checkpoint_store.epochs.checkpoint_share import (
     AskedKeyGroups,
     CheckpointShare,
     share_of_all,
 )
-from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.errors import CorruptObjectError, PartialEpochError
+from checkpoint_store.errors import PartialEpochError
 from checkpoint_store.objects.object_store import ObjectStore
 
 
@@ -28,12 +28,11 @@ class CheckpointReader:
 
     def latest(
         self, names: Sequence[ManifestName], asked: AskedKeyGroups | None
-    ) -> tuple[CheckpointShare | None, CorruptObjectError | None]:
-        """Read an intact manifest among `names`, all of one epoch and run. Return two values: the
-        share, None if no manifest is intact; and the error of a damaged manifest, None if no damage
-        was found."""
+    ) -> CheckpointShare | None:
+        """Read the share of an intact manifest among `names`, all of one epoch and run. None if no
+        manifest is intact."""
         read = partial(self._published.read_share, asked=asked)
-        return self._published.latest_read(names, read)
+        return self._published.latest_read(names, read)[0]
 
     def share_of(
         self,
@@ -47,7 +46,7 @@ class CheckpointReader:
         `manifests`: at least the manifests of the epoch and run. Writes nothing. Raises
         PartialEpochError (I5) and CorruptObjectError.
         """
-        share, _ = self.latest([name for name in manifests if name.directory == key], asked)
+        share = self.latest([name for name in manifests if name.directory == key], asked)
         if share is not None:
             return share
         whole = self.whole_of(key, manifests)
@@ -63,25 +62,12 @@ class CheckpointReader:
         if whole is not None:
             return whole
         barriers = self._published.read_barriers(self._published.barriers(key))
-        return self.rebuilt(align_last_writer(barriers), damage)
-
-    def alignment(self, epoch: int, run: Run, parallelism: int) -> Alignment | None:
-        """The alignment of the published barriers, None if there are no barriers."""
-        names = self._published.barriers(EpochDirectory(epoch, run.number))
-        alignment = align(self._published.read_barriers(names), epoch, run, parallelism)
-        return alignment if alignment.barriers else None
-
-    def rebuilt(
-        self, alignment: Alignment | None, damage: CorruptObjectError | None
-    ) -> CompletedCheckpoint | None:
-        """The checkpoint of an epoch without an intact manifest."""
+        alignment = align_last_writer(barriers)
         completed = None if alignment is None else alignment.completed()
-        if completed is not None:
-            return completed
-        if damage is not None:
+        if completed is None and damage is not None:
             raise damage
-        if alignment is not None:
+        if completed is None and alignment is not None:
             raise PartialEpochError(
                 self._store.url, alignment.epoch, alignment.present(), alignment.missing()
             )
-        return None
+        return completed

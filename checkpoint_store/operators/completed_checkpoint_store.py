@@ -34,7 +34,6 @@ from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
 from checkpoint_store.epochs.checkpoint_share import (
     AskedKeyGroups,
     CheckpointShare,
-    share_of_all,
     share_of_own,
 )
 from checkpoint_store.epochs.completed_checkpoint import (
@@ -181,14 +180,10 @@ class CompletedCheckpointStore:
             summary = agreed_summary(names)
             if summary is not None:
                 return share_of_own(own, summary)
-        asked = None if own is None else self._asked(own)
-        share, damage = self._reader.latest(names, asked)
-        if share is not None and share.run == run:
-            return share
         if not names and self.complete(epoch, run, parallelism):
             return self.completed_at(epoch, run, parallelism, own)
-        rebuilt = self._reader.rebuilt(self._reader.alignment(epoch, run, parallelism), damage)
-        return None if rebuilt is None else share_of_all(rebuilt)
+        asked = None if own is None else self._asked(own)
+        return self._reader.share_of(EpochDirectory(epoch, run.number), names, asked)
 
     def _manifests_of(self, epoch: int, run: Run) -> list[ManifestName]:
         """The manifests that `run` wrote at `epoch`. Raises RunOverError."""

@@ -70,7 +70,7 @@ class EpochBases:
         begun = self._starts.names()
         if run is not None:
             self._starts.check_newest_of(begun, run)
-            share, _ = self._reader.latest(self._just_before(epoch, run, begun), asked)
+            share = self._reader.latest(self._just_before(epoch, run, begun), asked)
             if share is not None:
                 return share
         return self._latest_before(epoch, run, begun, asked)
