@@ -94,13 +94,6 @@ class TestWithoutManifest:
         assert history.versions() == [0, 1, 2]
         assert changes_at(history, 1) == {7: 2}
 
-    def test_the_first_epoch_need_not_have_one(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        run_without_manifest(operator, 0, {0: 1})
-        assert history_of(objects).versions() == [0]
-        operator.run_epoch(1, {0: 2})
-        assert history_of(objects).versions() == [0, 1]
-
     def test_the_latest_attempt_of_a_subtask_counts(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         run_without_manifest(operator, 0, {0: 1, 7: 1})
