@@ -4,14 +4,15 @@
 
 Each version of Spark has a virtual environment in build/matrix, made once, with the newest PySpark
 of the version. The jar is compiled on the Spark of the interpreter that runs this script, the
-newest Spark, as for a release. `java_homes.py` finds Java. The exit status is 1 if a test failed
-anywhere.
+newest Spark, as for a release. Java is what JAVA_HOME_17 and JAVA_HOME_21 name, or an installed
+Java. The exit status is 1 if a test failed anywhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,12 +20,11 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from scripts.java_homes import java_home
-
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = ROOT / "build" / "matrix"
 SPARKS = ("4.2", "4.3")
 JAVAS = (17, 21)
+INSTALLED = Path("/usr/lib/jvm")
 TESTS = (
     "tests/spark/test_named_sources.py",
     "tests/spark/test_provider*.py",
@@ -108,6 +108,32 @@ def compile_jar() -> None:
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
     subprocess.run([*install, *options], check=True)
+
+
+def java_home(major: int) -> Path:
+    """The home of a Java of this version. If there is none, exits with a message about the way
+    out."""
+    variable = f"JAVA_HOME_{major}"
+    if variable in os.environ:
+        homes = [Path(os.environ[variable])]
+    else:
+        homes = [Path(os.environ.get("JAVA_HOME", "")), *sorted(INSTALLED.glob("*"))]
+    for home in homes:
+        if major_of(home) == major:
+            return home
+    sys.exit(f"no Java {major} is installed: set {variable} to the home of one")
+
+
+def major_of(home: Path) -> int | None:
+    """The version of the Java at a place; None if no Java runs there."""
+    try:
+        run = subprocess.run(
+            [home / "bin" / "java", "-version"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    version = re.search(r'version "(\d+)', run.stderr)
+    return int(version[1]) if version else None
 
 
 def ran_with(cell: Cell, python: Path) -> str:

@@ -22,12 +22,10 @@ Then every subtask checks if its own barrier counts.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from checkpoint_store.epochs.barrier_alignment import align, counted_base
 from checkpoint_store.epochs.checkpoint_codec import encode_group, encode_manifest
-from checkpoint_store.epochs.checkpoint_share import AskedKeyGroups, CheckpointShare
 from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary, joined, summary_of
 from checkpoint_store.epochs.completed_checkpoint import (
     Barrier,
@@ -43,11 +41,8 @@ from checkpoint_store.epochs.operator_layout import (
 )
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup, SubtaskGroups
-from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.objects.named_object import unique_of_uuid
 from checkpoint_store.objects.object_store import ObjectStore
-
-_log = logging.getLogger(__name__)
 
 
 class CheckpointCompletion:
@@ -78,108 +73,21 @@ class CheckpointCompletion:
         is_one = len(groups) == 1  # a single group is the whole epoch
         return is_one or self._complete_groups(directory, run, parallelism)
 
-    def complete_later(self, epoch: int, run: Run, parallelism: int) -> bool:
-        """Complete an epoch of many subtasks, if the last subtask stopped between its barrier and
-        the manifest. Return True if the epoch is complete. Return False if it is not, or if the
-        epoch has few subtasks."""
-        if not self._groups.are_many(parallelism):
-            return False
-        directory = EpochDirectory(epoch, run.number)
-        names = _of_parallelism(parallelism, self._published.groups(directory))
-        written = {name.group for name in names}
-        return all(
-            self._complete_group(directory, run, parallelism, group)
-            for group in self._groups.of(parallelism)
-            if group not in written
-        ) and self._complete_groups(directory, run, parallelism)
-
-    def assembled(self, directory: EpochDirectory, asked: AskedKeyGroups) -> CheckpointShare | None:
-        """Put together a share for these key groups from the groups of an epoch without a readable
-        manifest. Return None if the epoch has no groups, or if the groups are not enough. Writes
-        nothing, because the epoch may be expired."""
-        names = self._published.groups(directory)
-        parallelism = max((name.parallelism for name in names), default=0)
-        newest = self._newest(_of_parallelism(parallelism, names))
-        try:
-            return self._assembled(directory, parallelism, newest, asked) if newest else None
-        except (CorruptObjectError, ObjectMissingError) as error:
-            _log.warning("the groups of barriers do not tell what their epoch is: %s", error)
-            return None
-
-    def _assembled(
-        self,
-        directory: EpochDirectory,
-        parallelism: int,
-        newest: Mapping[SubtaskGroup, GroupName],
-        asked: AskedKeyGroups,
-    ) -> CheckpointShare | None:
-        run = self._published.read_group(next(iter(newest.values())))[0].run
-        base = max(counted_base(name.base_epoch) for name in newest.values())
-        barriers: list[Barrier] = []
-        summaries: list[CheckpointSummary] = []
-        for group in self._groups.of(parallelism):
-            name, is_asked = newest.get(group), asked.are_in(group, parallelism)
-            if name is not None and name.summary is not None and not is_asked:
-                summaries.append(name.summary)
-                continue
-            if name is not None:
-                of_group = self._published.read_group(name)
-            else:
-                digits = self._groups.digits_of(group)
-                missing = self.barrier_names(directory, parallelism, digits)
-                of_group = self._aligned(missing, directory, run, parallelism)
-            if len(of_group) < len(group):
-                return None
-            if counted_base(of_group[0].base_epoch) != base:
-                return None
-            summaries.append(summary_of(of_group, is_contested=True))
-            if is_asked:
-                barriers += of_group
-        summary = joined(summaries, is_contested=True)
-        return CheckpointShare(directory.epoch, run, parallelism, tuple(barriers), summary)
-
     def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
         """The subtasks that have published no barrier of `epoch` in this run. Costs two
         listings."""
         if self._published.manifests(epoch, run.number):
             return ()
-        names = self.barrier_names(EpochDirectory(epoch, run.number), parallelism)
+        names = self._barrier_names(EpochDirectory(epoch, run.number), parallelism)
         present = {name.subtask for name in names}
         return tuple(subtask for subtask in range(parallelism) if subtask not in present)
-
-    def barrier_names(
-        self, directory: EpochDirectory, parallelism: int, digits: str = ""
-    ) -> list[BarrierName]:
-        """The names of the barriers written at this parallelism, in any order. `digits`: only
-        barriers of subtasks whose numbers begin with these digits."""
-        names = self._published.barriers(directory, digits)
-        return [name for name in names if name.parallelism == parallelism]
-
-    def write(self, checkpoint: CompletedCheckpoint) -> None:
-        """Write the manifest of a checkpoint put together from all of its barriers."""
-        # Contested: a subtask may have another barrier, which was passed over.
-        if not self._groups.are_many(checkpoint.parallelism):
-            self._write_whole(checkpoint, is_contested=True)
-            return
-        directory = EpochDirectory(checkpoint.epoch, checkpoint.run.number)
-        names = [
-            self._write_group(
-                directory,
-                group,
-                checkpoint.barriers[group.first : group.last + 1],
-                is_contested=True,
-            )
-            for group in self._groups.of(checkpoint.parallelism)
-        ]
-        summary = summary_of(checkpoint.barriers, is_contested=True)
-        self._write_grouped(directory, checkpoint.run, names, summary)
 
     def _complete_group(
         self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup
     ) -> bool:
         """Write a group if all of its barriers exist. Return True if all of them exist. A group
         that is the whole epoch is written as the manifest."""
-        names = self.barrier_names(directory, parallelism, self._groups.digits_of(group))
+        names = self._barrier_names(directory, parallelism, self._groups.digits_of(group))
         if len({name.subtask for name in names}) < len(group):
             return False  # the names tell; no barrier is read
         is_contested = len(names) > len(group)
@@ -194,11 +102,12 @@ class CheckpointCompletion:
         barriers = self._aligned(names, directory, run, parallelism)
         if len(barriers) < len(group):
             return False
+        summary = summary_of(barriers, is_contested=is_contested)
         if is_one:
             whole = CompletedCheckpoint(directory.epoch, run, parallelism, barriers)
-            self._write_whole(whole, is_contested=is_contested)
+            self._put_manifest(whole, _sum_of_attempts(barriers), summary)
         else:
-            self._write_group(directory, group, barriers, is_contested=is_contested)
+            self._put_group(directory, group, barriers, summary)
         return True
 
     def _aligned(
@@ -207,6 +116,14 @@ class CheckpointCompletion:
         """The barriers that count among the named barriers, ordered by subtask."""
         alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
         return tuple(alignment.barriers[subtask] for subtask in alignment.present())
+
+    def _barrier_names(
+        self, directory: EpochDirectory, parallelism: int, digits: str = ""
+    ) -> list[BarrierName]:
+        """The names of the barriers written at this parallelism, in any order. `digits`: only
+        barriers of subtasks whose numbers begin with these digits."""
+        names = self._published.barriers(directory, digits)
+        return [name for name in names if name.parallelism == parallelism]
 
     def _complete_groups(self, directory: EpochDirectory, run: Run, parallelism: int) -> bool:
         names = _of_parallelism(parallelism, self._published.groups(directory))
@@ -223,7 +140,9 @@ class CheckpointCompletion:
             summary = None
             if len(summarised) == len(chosen):
                 summary = joined(summarised, is_contested=is_contested)
-            self._write_grouped(directory, run, chosen, summary)
+            objects = tuple((name.group, str(name)) for name in chosen)
+            checkpoint = GroupedCheckpoint(directory.epoch, run, parallelism, objects)
+            self._put_manifest(checkpoint, attempts, summary)
         return True
 
     def _newest(self, names: Sequence[GroupName]) -> dict[SubtaskGroup, GroupName]:
@@ -232,11 +151,6 @@ class CheckpointCompletion:
         base = max((counted_base(name.base_epoch) for name in names), default=-1)
         ordered = sorted(names, key=lambda name: (name.attempts, name.unique))
         return {name.group: name for name in ordered if counted_base(name.base_epoch) == base}
-
-    def _write_whole(self, checkpoint: CompletedCheckpoint, *, is_contested: bool) -> None:
-        attempts = sum(barrier.attempt for barrier in checkpoint.barriers)
-        summary = summary_of(checkpoint.barriers, is_contested=is_contested)
-        self._put_manifest(checkpoint, attempts, summary)
 
     def _put_manifest(
         self,
@@ -254,42 +168,27 @@ class CheckpointCompletion:
         self._store.put(str(name), encode_manifest(checkpoint))
         self._published.remember_manifest(name, checkpoint)
 
-    def _write_group(
+    def _put_group(
         self,
         directory: EpochDirectory,
         group: SubtaskGroup,
         barriers: Sequence[Barrier],
-        *,
-        is_contested: bool,
-    ) -> GroupName:
-        summary = summary_of(barriers, is_contested=is_contested)
+        summary: CheckpointSummary,
+    ) -> None:
         name = GroupName(
             directory=directory,
             group=group,
             parallelism=barriers[0].parallelism,
             base_epoch=barriers[0].base_epoch,
-            attempts=sum(barrier.attempt for barrier in barriers),
+            attempts=_sum_of_attempts(barriers),
             unique=unique_of_uuid(),
             summary_text=summary.to_text(),
         )
         self._store.put(str(name), encode_group(barriers))
-        return name
 
-    def _write_grouped(
-        self,
-        directory: EpochDirectory,
-        run: Run,
-        groups: Sequence[GroupName],
-        summary: CheckpointSummary | None,
-    ) -> None:
-        checkpoint = GroupedCheckpoint(
-            directory.epoch,
-            run,
-            groups[0].parallelism,
-            tuple((name.group, str(name)) for name in groups),
-        )
-        attempts = sum(group.attempts for group in groups)
-        self._put_manifest(checkpoint, attempts, summary)
+
+def _sum_of_attempts(barriers: Iterable[Barrier]) -> int:
+    return sum(barrier.attempt for barrier in barriers)
 
 
 def _attempts(names: Iterable[BarrierName]) -> int:

@@ -160,10 +160,6 @@ class PublishedObjects:
             problem = f"it is missing, and {name} names it"
             raise CorruptObjectError(self._store.url, error.name, problem, name.epoch) from error
 
-    def read_group(self, name: GroupName) -> tuple[Barrier, ...]:
-        """Read the barriers of a group. Raises the errors of `read_manifest`."""
-        return self._group(str(name), name.directory, name.parallelism, name.group)
-
     def _group(
         self, text: str, directory: EpochDirectory, parallelism: int, group: SubtaskGroup
     ) -> tuple[Barrier, ...]:

@@ -52,10 +52,6 @@ def key_group_range_of_subtask(
     max_parallelism: int, parallelism: int, subtask: int
 ) -> KeyGroupRange:
     """Return the key groups that a subtask owns at a parallelism."""
-    if not 1 <= parallelism <= max_parallelism:
-        raise ValueError(f"parallelism {parallelism} is not within 1..{max_parallelism}")
-    if not 0 <= subtask < parallelism:
-        raise ValueError(f"subtask {subtask} is not within 0..{parallelism - 1}")
     start = _ceil_div(subtask * max_parallelism, parallelism)
     end = _ceil_div((subtask + 1) * max_parallelism, parallelism) - 1
     return KeyGroupRange(start, end)
@@ -63,10 +59,6 @@ def key_group_range_of_subtask(
 
 def subtask_of_key_group(key_group: int, max_parallelism: int, parallelism: int) -> int:
     """Return the subtask that owns `key_group`."""
-    if not 1 <= parallelism <= max_parallelism:
-        raise ValueError(f"parallelism {parallelism} is not within 1..{max_parallelism}")
-    if not 0 <= key_group < max_parallelism:
-        raise ValueError(f"key group {key_group} is not within 0..{max_parallelism - 1}")
     return key_group * parallelism // max_parallelism
 
 

@@ -34,8 +34,7 @@ _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
 # URLs of stores that refused a conditional create. Asking again would send each body twice.
 _without_conditional_create: set[str] = set()
-# Protocols whose client can list by prefix; the contract tests cover such listings.
-_LISTING_BY_PREFIX = ("s3://", "s3a://")
+_S3 = ("s3://", "s3a://")
 _BEYOND_THE_END = {"416", "InvalidRange"}
 
 
@@ -44,25 +43,26 @@ def open_fsspec_store(url: str, storage_options: Mapping[str, Any]) -> FsspecObj
     StoreAccessError."""
     refuse_password(url)
     url = url.rstrip("/")
+    client_options(url, _client_of(url), storage_options)
+    return FsspecObjectStore(url, dict(storage_options))
+
+
+def _client_of(url: str) -> Any:
+    """The class of fsspec's client for a URL. Raises StoreAccessError."""
     protocol = url.partition("://")[0]
     try:
         import fsspec
 
-        client = fsspec.get_filesystem_class(protocol)
+        return fsspec.get_filesystem_class(protocol)
     except ValueError as error:
         raise StoreAccessError(url, f"no file system is known for {protocol}://") from error
     except ImportError as error:
-        raise StoreAccessError(url, _what_to_install(protocol, error)) from error
-    client_options(url, client, storage_options)
-    return FsspecObjectStore(url, dict(storage_options))
-
-
-def _what_to_install(protocol: str, error: ImportError) -> str:
-    """Say how to install the missing package for this interpreter. For S3 the package is always
-    s3fs, which installs fsspec, too. For other clients the error names the package."""
-    if protocol in ("s3", "s3a"):
-        return f"{error}: {sys.executable} -m pip install s3fs"
-    return f"{error}: install the package it names for {sys.executable}"
+        # For S3 the package is always s3fs, which installs fsspec, too. For other clients the error
+        # names the package.
+        way_out = f"install the package it names for {sys.executable}"
+        if url.startswith(_S3):
+            way_out = f"{sys.executable} -m pip install s3fs"
+        raise StoreAccessError(url, f"{error}: {way_out}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,9 @@ class FsspecObjectStore:
         with self._access():
             filesystem.invalidate_cache(path)
             try:
-                if prefix and self.url.startswith(_LISTING_BY_PREFIX):
+                if prefix and self.url.startswith(_S3):
                     # The server leaves out the names without the prefix, which may be very many.
+                    # The contract tests cover such listings for S3's client only.
                     listed = filesystem.find(path, detail=True, prefix=prefix)
                     entries = [*listed.values()]
                 else:
@@ -169,21 +170,17 @@ class FsspecObjectStore:
         return f"{self.url}/{below_store(self.url, name)}"
 
     def _filesystem(self) -> Any:
-        protocol = self.url.partition("://")[0]
+        client = _client_of(self.url)
+        is_s3 = self.url.startswith(_S3)
         # fsspec keeps one instance per process and options. A new look-up survives a fork.
         try:
-            import fsspec
-
-            client = fsspec.get_filesystem_class(protocol)
             options = client_options(self.url, client, self.storage_options)
             options = {"use_listings_cache": False, **options}
-            if protocol in ("s3", "s3a"):
+            if is_s3:
                 config = {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}
                 options["config_kwargs"] = config
             filesystem = client(**options)
-        except ImportError as error:
-            raise StoreAccessError(self.url, _what_to_install(protocol, error)) from error
-        except (TypeError, ValueError) as error:
+        except (ImportError, TypeError, ValueError) as error:
             problem = without_secrets(f"{type(error).__name__}: {error}", self.storage_options)
             raise StoreAccessError(self.url, problem) from None
         except OSError as error:
@@ -194,7 +191,7 @@ class FsspecObjectStore:
                 "with ARROW_LIBHDFS_DIR, Java with JAVA_HOME, Hadoop's jars with CLASSPATH"
             )
             raise StoreAccessError(self.url, problem) from error
-        if protocol in ("s3", "s3a"):
+        if is_s3:
             filesystem.retries = 1
         return filesystem
 

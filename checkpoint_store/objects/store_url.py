@@ -19,8 +19,8 @@ from typing import Any
 from checkpoint_store.errors import StoreAccessError
 
 _PASSWORD = re.compile(r"(?<=://)[^/@]*:[^@]*(?=@)")
-_ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
-_NO_COLON = re.compile("([A-Za-z][A-Za-z0-9+.-]*)//(.*)")
+_OF_JAVA = re.compile("file:/(?!/)")
+_MISSPELLED = re.compile("(?!file:)([A-Za-z][A-Za-z0-9+.-]*)(?://|:/(?!/))(.*)")
 _NUMERIC_PORT = re.compile(r"(.+):(\d+)")
 
 
@@ -29,22 +29,13 @@ def absolute_url(url: str) -> str:
     absolute, also a path after `file:/`, which is Java's spelling. Raises StoreAccessError for
     another scheme with one slash, and for a scheme without its colon: both would name a local
     directory."""
-    no_colon = _NO_COLON.match(url)
-    if no_colon is not None:
-        scheme, bucket = no_colon.groups()
+    misspelled = _MISSPELLED.match(url)
+    if misspelled is not None:
+        scheme, rest = misspelled.groups()
         raise StoreAccessError(
-            url,
-            f"no colon after {scheme}; write {scheme}://{bucket}, or {scheme}/{bucket} for a local "
-            "directory of that name",
+            url, f"write {scheme}://{rest}, or ./{url} for a local directory of that name"
         )
-    one_slash = _ONE_SLASH.match(url)
-    if one_slash is not None and one_slash[1] != "file":
-        raise StoreAccessError(
-            url,
-            f"one slash after {one_slash[1]}: names no host or bucket; write {one_slash[1]}://…, "
-            f"or ./{url} for a local directory of that name",
-        )
-    path_or_url = url.removeprefix("file:") if one_slash else url
+    path_or_url = url.removeprefix("file:") if _OF_JAVA.match(url) else url
     return path_or_url if "://" in path_or_url else str(Path(path_or_url).absolute())
 
 

@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
 from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.epochs.subtask_groups import HUNDREDS
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
@@ -31,8 +29,7 @@ def stored_runs(store: ObjectStore) -> StoredRuns:
     """The runs of an operator's store, as the store is now. Costs three listings. The checkpoint of
     a run at an epoch is read on demand."""
     published = PublishedObjects(store)
-    completion = CheckpointCompletion(store, published, HUNDREDS)
-    reader = CheckpointReader(store, published, completion)
+    reader = CheckpointReader(store, published)
     manifests = published.manifests()
 
     written = {*(name.directory for name in manifests), *published.epoch_directories()}

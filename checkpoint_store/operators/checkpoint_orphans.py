@@ -12,10 +12,9 @@ newest object of its directory. So a writer's signs of life protect all files of
 barrier names the files.
 
 If a manifest cannot be read, and no other manifest of its epoch and run has replaced the manifest,
-the barriers take the manifest's place. If the barriers are not enough, every file of the epoch and
-of older epochs is needed, and the barriers stay. An unreadable barrier has the same effect if its
-epoch and run has no manifest. Neither the manifest nor the barrier is an orphan: without the
-object, the epoch would seem never to have existed.
+the barriers take the manifest's place. If the barriers are not enough, every object is needed until
+retention deletes the manifest: the manifest may name any file. An unreadable barrier has the same
+effect if its epoch and run has no manifest.
 
 A run has an entry in `runs/` and a start in `begun/`. By these objects a zombie notices the end of
 its run (I9). So the sweep deletes the two objects only when every manifest is of a run with a
@@ -30,8 +29,8 @@ from itertools import chain
 
 from checkpoint_store import object_names
 from checkpoint_store.epochs import operator_layout as layout
-from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
-from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory, ManifestName
+from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.sign_of_life import as_young_as_newest
 from checkpoint_store.files.state_file_name import is_sign_of_life
@@ -75,31 +74,16 @@ class _Needs:
         # For each manifest of an epoch and run: the attempt that counts, by subtask; -1 for none.
         self._completed: dict[EpochDirectory, list[array[int]]] = {}
         self._files: set[str] = set()
-        self._unknown_epoch = -1
-        self._with_manifest = {name.directory for name in names}
-        self._add_manifests(readable.manifests(names))
+        self._is_known = True
+        for name, manifest in readable.manifests(names):
+            if isinstance(manifest, CompletedCheckpoint):
+                self._add(name.directory, manifest)
+            self._is_known &= not isinstance(manifest, Unknown)
         waiting = [d for d in published.epoch_directories() if self._is_waiting(d)]
-        for said in chain.from_iterable(in_parallel(readable.barriers, waiting)):
-            if isinstance(said, Unknown):
-                self._keep_all_of(said)
-            elif said is not None:
-                self._files |= said.object_names()
-
-    def _add_manifests(
-        self, read: Iterable[tuple[ManifestName, CompletedCheckpoint | Unknown | None]]
-    ) -> None:
-        undecided = set()
-        for name, said in read:
-            if isinstance(said, Unknown):
-                undecided.add(name.directory)
-                self._keep_all_of(said)
-            elif said is not None:
-                self._add(name.directory, said)
-        for directory in undecided & self._completed.keys():
-            del self._completed[directory]
-
-    def _keep_all_of(self, unknown: Unknown) -> None:
-        self._unknown_epoch = max(self._unknown_epoch, unknown.epoch)
+        for barrier in chain.from_iterable(in_parallel(readable.barriers, waiting)):
+            if isinstance(barrier, Barrier):
+                self._files |= barrier.object_names()
+            self._is_known &= not isinstance(barrier, Unknown)
 
     def _add(self, directory: EpochDirectory, checkpoint: CompletedCheckpoint) -> None:
         self._files |= checkpoint.object_names()
@@ -116,13 +100,14 @@ class _Needs:
 
     def is_needed(self, name: str) -> bool:
         """True if a manifest or a barrier needs the object. Objects of other programs stay, too."""
-        if directory := layout.parse_state_file(name):
-            return name in self._files or directory.epoch <= self._unknown_epoch
+        if not self._is_known:
+            return True
+        if layout.parse_state_file(name):
+            return name in self._files
         if entry := layout.parse_run(name) or layout.parse_begun(name):
             return entry.run.number > self._oldest_run - RUNS_TO_RETAIN
         if group := layout.parse_group(name):
-            # A group that cannot be read may stand for other groups. Retention deletes all groups.
-            return group.directory in self._with_manifest or self._is_waiting(group.directory)
+            return group.directory in self._completed or self._is_waiting(group.directory)
         if is_sign_of_life(name):
             return False
         barrier = layout.parse_barrier(name)

@@ -34,7 +34,6 @@ from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
 from checkpoint_store.epochs.checkpoint_share import (
     AskedKeyGroups,
     CheckpointShare,
-    share_of_all,
     share_of_own,
 )
 from checkpoint_store.epochs.completed_checkpoint import (
@@ -96,7 +95,7 @@ class CompletedCheckpointStore:
         self.starts = RunStarts(store)
         self._retention = CheckpointRetention(store, self._published, self.starts)
         self.completion = CheckpointCompletion(store, self._published, groups)
-        self._reader = CheckpointReader(store, self._published, self.completion)
+        self._reader = CheckpointReader(store, self._published)
         self.bases = EpochBases(store, self._published, self._reader, self.starts)
         self.runs = RunRegistry(store, self._greatest_run_number)
         self._metadata: StoreMetadata | None = None
@@ -181,15 +180,10 @@ class CompletedCheckpointStore:
             summary = agreed_summary(names)
             if summary is not None:
                 return share_of_own(own, summary)
-        asked = None if own is None else self._asked(own)
-        share, damage = self._reader.latest(names, asked)
-        if share is not None and share.run == run:
-            return share
-        if not names and self.completion.complete_later(epoch, run, parallelism):
+        if not names and self.complete(epoch, run, parallelism):
             return self.completed_at(epoch, run, parallelism, own)
-        alignment = self._reader.alignment(epoch, run, parallelism)
-        rebuilt = self._reader.rebuilt(alignment, damage, write=True)
-        return None if rebuilt is None else share_of_all(rebuilt)
+        asked = None if own is None else self._asked(own)
+        return self._reader.share_of(EpochDirectory(epoch, run.number), names, asked)
 
     def _manifests_of(self, epoch: int, run: Run) -> list[ManifestName]:
         """The manifests that `run` wrote at `epoch`. Raises RunOverError."""

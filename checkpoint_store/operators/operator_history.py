@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from checkpoint_store import object_names
 from checkpoint_store.epochs import operator_layout as layout
-from checkpoint_store.epochs.barrier_alignment import align_last_writer
+from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
 from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, StateSchema
 from checkpoint_store.epochs.operator_layout import (
     BarrierName,
@@ -37,6 +37,7 @@ from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
+    PartialEpochError,
     StateNotFoundError,
     VersionNotRetainedError,
 )
@@ -97,6 +98,7 @@ class OperatorHistory:
     metadata: StoreMetadata
     state: str | None
     published: PublishedObjects = field(init=False, repr=False, compare=False)
+    _reader: CheckpointReader = field(init=False, repr=False, compare=False)
     _starts: RunStarts = field(init=False, repr=False, compare=False)
     _epochs: dict[int, _WholeEpoch] = field(default_factory=dict)
     _listed: _Listed = field(default_factory=_Listed, repr=False, compare=False)
@@ -106,6 +108,7 @@ class OperatorHistory:
 
     def __post_init__(self) -> None:
         self.published = PublishedObjects(self.store, _REMEMBERED_MANIFESTS)
+        self._reader = CheckpointReader(self.store, self.published)
         self._starts = RunStarts(self.store)
 
     @property
@@ -219,16 +222,9 @@ class OperatorHistory:
     def _checkpoint_of(self, epoch: _WholeEpoch) -> CompletedCheckpoint | None:
         """Read a checkpoint; None if it was deleted since the listing. Raises
         CorruptObjectError."""
-        checkpoint, damage = None, None
-        with suppress(ObjectMissingError):
-            checkpoint, damage = self.published.latest_read(
-                epoch.manifests, self.published.read_manifest
-            )
-        if checkpoint is None:
-            checkpoint = self._aligned([*self.barrier_times(epoch.directory)])
-        if checkpoint is None and damage is not None:
-            raise damage
-        return checkpoint
+        with suppress(ObjectMissingError, PartialEpochError):
+            return self._reader.whole_of(epoch.directory, epoch.manifests)
+        return None
 
     def _timeline(
         self, manifests: Mapping[EpochDirectory, _WholeEpoch]
@@ -274,14 +270,10 @@ class OperatorHistory:
             return None
         epoch = _WholeEpoch(directory, max(times.values()))
         try:
-            checkpoint = self._aligned([*times])
+            checkpoint = self._checkpoint_of(epoch)
         except CorruptObjectError:
             return epoch
         return None if checkpoint is None else replace(epoch, checkpoint=checkpoint)
-
-    def _aligned(self, names: Sequence[BarrierName]) -> CompletedCheckpoint | None:
-        alignment = align_last_writer(self.published.read_barriers(names))
-        return None if alignment is None else alignment.completed()
 
     def _shape(self, schema: StateSchema) -> StateShape:
         keys = column_names(self.metadata.key_schema_json)

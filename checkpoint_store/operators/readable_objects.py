@@ -9,7 +9,6 @@ are unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeVar
 
@@ -30,12 +29,8 @@ _T = TypeVar("_T")
 _READ_AT_ONCE = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """The stand-in for an unreadable object. The object may name any file of its epoch or of an
-    older epoch (I8)."""
-
-    epoch: int
+# Stands for an unreadable object, which may name any file of its epoch or of an older epoch (I8).
+Unknown = CorruptObjectError | UnsupportedFormatError
 
 
 class ReadableObjects:
@@ -74,7 +69,7 @@ class ReadableObjects:
         return read
 
     def _manifest(self, name: ManifestName) -> CompletedCheckpoint | Unknown | None:
-        return self._read(lambda: self._published.read_manifest(name), name.epoch)
+        return self._read(lambda: self._published.read_manifest(name))
 
     def _rebuilt(self, name: ManifestName) -> CompletedCheckpoint | None:
         """Rebuild a manifest from its barriers; None if the barriers are not all there."""
@@ -88,18 +83,18 @@ class ReadableObjects:
     def barriers(self, directory: EpochDirectory) -> list[Barrier | Unknown | None]:
         """Read each barrier of an epoch and run; None for a deleted barrier."""
         return in_parallel(
-            lambda name: self._read(lambda: self._published.read_barrier(name), directory.epoch),
+            lambda name: self._read(lambda: self._published.read_barrier(name)),
             self._published.barriers(directory),
         )
 
-    def _read(self, read: Callable[[], _T], epoch: int) -> _T | Unknown | None:
+    def _read(self, read: Callable[[], _T]) -> _T | Unknown | None:
         try:
             return read()
         except ObjectMissingError:
             return None
         except (CorruptObjectError, UnsupportedFormatError) as error:
             tell_unreadable(error)
-            return Unknown(epoch)
+            return error
 
 
 def _parts(names: Iterable[ManifestName]) -> Iterator[list[ManifestName]]:

@@ -70,7 +70,7 @@ class EpochBases:
         begun = self._starts.names()
         if run is not None:
             self._starts.check_newest_of(begun, run)
-            share, _ = self._reader.latest(self._just_before(epoch, run, begun), asked)
+            share = self._reader.latest(self._just_before(epoch, run, begun), asked)
             if share is not None:
                 return share
         return self._latest_before(epoch, run, begun, asked)
@@ -106,9 +106,7 @@ class EpochBases:
         names = latest_first(manifests)
         if names[0].summary is not None:
             return names[0].summary
-        checkpoint, damage = self._published.latest_read(names, self._published.read_manifest)
-        if checkpoint is None and damage is not None:
-            raise damage
+        checkpoint = self._reader.whole_of(names[0].directory, names)
         return None if checkpoint is None else share_of_all(checkpoint).summary
 
     def _just_before(self, epoch: int, run: Run, begun: Sequence[BegunName]) -> list[ManifestName]:

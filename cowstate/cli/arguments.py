@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from typing import Any
 
 
@@ -27,18 +28,16 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def positive_number(text: str) -> int:
-    """Parse a whole number, at least 1, in the text of an option. Raises ArgumentTypeError."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
+def whole_number(least: int) -> Callable[[str], int]:
+    """The parser of a whole number, at least `least`, in the text of an option. The parser raises
+    ArgumentTypeError."""
 
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
+        return int(text)
 
-def natural_number(text: str) -> int:
-    """Parse a whole number, at least 0, in the text of an option. Raises ArgumentTypeError."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
-    return int(text)
+    return parse
 
 
 def add_stopped_query_options(command: argparse.ArgumentParser) -> None:

@@ -21,8 +21,7 @@ from cowstate.cli.arguments import (
     add_session_options,
     add_stopped_query_options,
     add_storage_options,
-    natural_number,
-    positive_number,
+    whole_number,
 )
 from spark_state.errors import CowstateError
 
@@ -76,7 +75,7 @@ def _add_demo(commands: Commands) -> None:
     demo.add_argument("--master", default="local[2]", help="Spark master (default: local[2])")
     demo.add_argument(
         "--flights",
-        type=positive_number,
+        type=whole_number(1),
         metavar="N",
         help="use only the first N flights in time order",
     )
@@ -131,7 +130,7 @@ def _add_rescale(commands: Commands) -> None:
     )
     rescale.add_argument(
         "--partitions",
-        type=positive_number,
+        type=whole_number(1),
         metavar="N",
         help="the number of shuffle partitions to go on with; not with --revert",
     )
@@ -180,7 +179,7 @@ def _add_compact(commands: Commands) -> None:
     compact.add_argument("table", metavar="URL", help="the table")
     compact.add_argument(
         "--parts",
-        type=positive_number,
+        type=whole_number(1),
         metavar="N",
         help="make N files, each of a range of key groups (default: one for each 64 MiB)",
     )
@@ -204,7 +203,7 @@ def _add_progress(commands: Commands) -> None:
     )
     progress.add_argument(
         "--epochs",
-        type=positive_number,
+        type=whole_number(1),
         default=1,
         metavar="N",
         help="show the newest N epochs of each operator (default: 1)",
@@ -231,7 +230,7 @@ def _add_savepoint(commands: Commands) -> None:
     savepoint.add_argument("target", metavar="TARGET", help="a place where nothing is yet")
     savepoint.add_argument(
         "--epoch",
-        type=natural_number,
+        type=whole_number(0),
         metavar="N",
         help="the epoch whose state it is (default: the newest that all operators have)",
     )

@@ -100,21 +100,18 @@ def column_list(name: str, text: str) -> tuple[str, ...]:
     return names
 
 
-def a_size(name: str, text: str) -> int:
-    """Parse a number of bytes."""
-    match = _SIZE.fullmatch(text.strip())
-    value = int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else _MOST + 1
-    if value > _MOST:
-        raise _bad(name, text, "bytes, as a whole number that may end in k, m, g or t")
-    return value
+def size(least: int) -> Callable[[str, str], int]:
+    """The parser of a number of bytes, at least `least`."""
 
+    def parse(name: str, text: str) -> int:
+        match = _SIZE.fullmatch(text.strip())
+        value = int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else -1
+        if not least <= value <= _MOST:
+            allowed = "bytes, as a whole number that may end in k, m, g or t"
+            raise _bad(name, text, f"{allowed}, from {least}")
+        return value
 
-def a_positive_size(name: str, text: str) -> int:
-    """Parse a number of bytes, at least 1."""
-    size = a_size(name, text)
-    if not size:
-        raise _bad(name, text, "1 byte or more")
-    return size
+    return parse
 
 
 def a_duration(name: str, text: str) -> float:

@@ -26,14 +26,13 @@ from datasources.options.option_values import (
     a_duration,
     a_first_version,
     a_json_object,
-    a_positive_size,
-    a_size,
     a_table_url,
     a_text,
     a_time,
     choice,
     column_list,
     integer,
+    size,
 )
 from spark_state.errors import ConfigurationError
 from spark_state.spark.session.setting_values import MAX_PARALLELISM_LIMIT
@@ -90,7 +89,7 @@ class SinkOptions:
     on_null_key: OnNullKey = _option(choice("error", "drop", "keep"), "error")
     take_over: bool = _option(a_boolean, False)
     min_versions_to_retain: int = _option(integer(2), 100)
-    auto_compact_bytes: int = _option(a_size, 64 * _MEBIBYTE)
+    auto_compact_bytes: int = _option(size(0), 64 * _MEBIBYTE)
     orphan_grace_seconds: int = _option(integer(LEAST_GRACE_SECONDS), 86_400)
     storage_options: Mapping[str, Any] = _storage_options()
     store_retry_seconds: int = _option(integer(1), RETRY_SECONDS)
@@ -152,7 +151,7 @@ class StreamOptions:
     starting_version: int | Literal["earliest", "latest"] | None = _option(a_first_version)
     starting_timestamp: int | None = _option(a_time)
     max_versions_per_trigger: int | None = _option(integer(1))
-    max_bytes_per_trigger: int | None = _option(a_positive_size)
+    max_bytes_per_trigger: int | None = _option(size(1))
     max_files_per_trigger: int | None = _option(integer(1))
     fail_on_data_loss: bool = _option(a_boolean, True)
     checkpointing_mode: CheckpointingMode = _option(
@@ -161,7 +160,7 @@ class StreamOptions:
     read_change_feed: bool = _option(a_boolean, False)
     preimages: bool = _option(a_boolean, True)
     poll_interval_seconds: float = _option(a_duration, 0.0)
-    state_cache_bytes: int = _option(a_size, 128 * _MEBIBYTE)
+    state_cache_bytes: int = _option(size(0), 128 * _MEBIBYTE)
     state: str | ProviderStore | None = None
     num_partitions: int | None = _option(integer(1, MAX_PARALLELISM_LIMIT))
     storage_options: Mapping[str, Any] = _storage_options()

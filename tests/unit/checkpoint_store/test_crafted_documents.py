@@ -20,8 +20,6 @@ from checkpoint_store.errors import CorruptObjectError, ObjectMissingError, Stor
 from checkpoint_store.files.document import encode_document
 from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.objects.object_store import open_object_store
-from checkpoint_store.tables import table_codec as of_table
-from checkpoint_store.tables.table_store import TableStore
 from spark_state.processor.stored_schema import struct_from_json
 from tests.support.stores import hosted_file_system  # noqa: F401  registers hosted://
 from tests.unit.checkpoint_store.files.test_document import (
@@ -29,8 +27,6 @@ from tests.unit.checkpoint_store.files.test_document import (
     FULL_BARRIER,
     ONE,
     SOURCE,
-    TABLE,
-    VERSION,
 )
 
 CRAFTED = ("../outside", "/etc/hostname", "..", "epochs/../../outside", "", "a/./b", "a\0b")
@@ -163,20 +159,6 @@ def test_a_link_in_the_place_of_unpublished_files_is_refused(tmp_path: Path) -> 
     (tmp_path / "store/.unpublished").symlink_to(tmp_path / "outside")
     with pytest.raises(StoreAccessError, match="by a link out of the store"):
         LocalObjectStore(tmp_path / "store").put("a/b", b"x")
-
-
-def test_a_crafted_version_neither_deletes_nor_reads_a_file_beside_a_table(tmp_path: Path) -> None:
-    (tmp_path / "outside").write_bytes(b"secret")
-    store = LocalObjectStore(tmp_path / "table")
-    table = TableStore(store)
-    table.create(TABLE)
-    whole = json.loads(of_table.encode_version(VERSION))
-    body = with_text(whole["body"], ("changes", 0, "name"), "../outside")
-    body["version"] = 0
-    store.put(f"versions/{0:019d}.json", encode_document("table-version", body))
-    with pytest.raises(CorruptObjectError, match=r"'\.\./outside' is not a name"):
-        table.read_version(0)
-    assert (tmp_path / "outside").read_bytes() == b"secret"
 
 
 class OwnUDT(UserDefinedType):  # type: ignore[type-arg]

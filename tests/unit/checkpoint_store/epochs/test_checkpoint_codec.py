@@ -19,12 +19,6 @@ from tests.unit.checkpoint_store.files.test_document import (
 )
 
 
-def test_fields_with_their_defaults_are_left_out() -> None:
-    body = json.loads(encode_barrier(BARRIER))["body"]
-    assert {"late_rows", "timers", "memory_bytes", "last_publish_ms"}.isdisjoint(body["report"])
-    assert "deleted_states" not in body
-
-
 def test_fields_of_a_later_release_are_ignored() -> None:
     body = json.loads(encode_barrier(BARRIER))["body"]
     for place in (body, body["report"], body["handles"][0]):

@@ -248,29 +248,6 @@ class TestRestores:
         host = LoneSubtask(objects, replace(FEW, run_id="run-c"), 0)
         assert host.base(1).run.run_id == "run-a"
 
-    @pytest.mark.parametrize("part", ["/group-00000", "/group-00010", "/group-00020"])
-    def test_a_damaged_group_of_an_epoch_without_manifest_is_passed_over(
-        self, objects: DictObjectStore, part: str
-    ) -> None:
-        run_epoch(started(objects, MANY), 0, CHANGES)
-        objects.delete(named(objects, "manifests/"))
-        damage(objects, part)
-        again = replace(MANY, run_id="run-b")
-        started(objects, again)
-        assert state_before(objects, 1, again) == CHANGES
-
-    def test_an_epoch_without_manifest_is_read_from_groups_and_barriers_of_its_share(
-        self, objects: DictObjectStore
-    ) -> None:
-        run_epoch(started(objects, MANY), 0, CHANGES)
-        objects.delete([*named(objects, "manifests/"), *named(objects, "/group-00010")])
-        host = LoneSubtask(objects, replace(MANY, run_id="run-b"), 22)
-        forget(objects)
-        base = host.base(1)
-        assert [barrier.subtask for barrier in base.barriers] == [*range(20, 25)]
-        assert not [name for name in objects.reads if "/barrier-0000" in name]
-        assert named(objects, "manifests/") == []
-
     @pytest.mark.parametrize("part", ["manifests/", "/group-00010"])
     def test_intact_barriers_make_up_for_damage(self, objects: DictObjectStore, part: str) -> None:
         run_epoch(started(objects, MANY), 0, CHANGES)

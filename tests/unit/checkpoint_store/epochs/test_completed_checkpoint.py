@@ -7,7 +7,6 @@ from dataclasses import replace
 from checkpoint_store.epochs.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
-    OperatorStateHandle,
     Run,
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -46,23 +45,3 @@ def test_a_shared_file_is_applied_for_each_old_subtask_in_its_own_place() -> Non
 def test_a_handle_named_twice_is_given_once() -> None:
     completed = checkpoint(barrier(0, 2, handle("a", 0, 7)), barrier(1, 2, handle("a", 0, 7)))
     assert completed.handles_for(KeyGroupRange(0, 7)) == (handle("a", 0, 7),)
-
-
-def test_barriers_are_those_of_the_subtasks_that_owned_the_range() -> None:
-    completed = checkpoint(barrier(0, 3), barrier(1, 3), barrier(2, 3))
-
-    def subtasks(start: int, end: int) -> list[int]:
-        return [b.subtask for b in completed.barriers_for(KeyGroupRange(start, end), 9)]
-
-    assert subtasks(0, 2) == [0]
-    assert subtasks(2, 3) == [0, 1]
-    assert subtasks(0, 8) == [0, 1, 2]
-
-
-def test_a_checkpoint_names_its_files_and_the_operator_state_of_each_subtask() -> None:
-    held = OperatorStateHandle("c", 1, "", 0, ())
-    completed = checkpoint(
-        barrier(0, 2, handle("a", 0, 3), handle("b", 0, 3)),
-        replace(barrier(1, 2, handle("a", 4, 7)), operator_state=held),
-    )
-    assert completed.object_names() == {"a", "b", "c"}

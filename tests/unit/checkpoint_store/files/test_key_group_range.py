@@ -7,7 +7,6 @@ import pytest
 from checkpoint_store.files.key_group_range import (
     KeyGroupRange,
     key_group_range_of_subtask,
-    subtask_of_key_group,
 )
 
 
@@ -51,15 +50,3 @@ def test_ranges_are_those_of_flink() -> None:
         KeyGroupRange(43, 85),
         KeyGroupRange(86, 127),
     ]
-
-
-@pytest.mark.parametrize(("parallelism", "subtask"), [(0, 0), (9, 0), (4, 4), (4, -1)])
-def test_a_subtask_outside_of_the_parallelism_has_no_range(parallelism: int, subtask: int) -> None:
-    with pytest.raises(ValueError, match="is not within"):
-        key_group_range_of_subtask(8, parallelism, subtask)
-
-
-@pytest.mark.parametrize(("group", "parallelism"), [(8, 2), (-1, 2), (0, 0), (0, 9)])
-def test_a_key_group_outside_max_parallelism_has_no_subtask(group: int, parallelism: int) -> None:
-    with pytest.raises(ValueError, match="is not within"):
-        subtask_of_key_group(group, 8, parallelism)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
-import pickle
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -192,14 +190,6 @@ def test_an_s3_store_works_after_a_fork(s3: S3Server) -> None:
         pool.close()
         pool.join()
     assert put_and_list(store, "d/after") == ["d/after", "d/child", "d/parent"]
-
-
-def test_an_s3_store_works_in_a_new_process(s3: S3Server) -> None:
-    store = open_object_store(s3.new_bucket(), s3.storage_options)
-    program = "import pickle, sys; pickle.load(sys.stdin.buffer).put('d/child', b'x')"
-    command = [sys.executable, "-c", program]
-    subprocess.run(command, input=pickle.dumps(store), check=True, timeout=60)
-    assert store.get("d/child") == b"x"
 
 
 def test_a_placeholder_object_of_a_directory_is_not_listed(s3: S3Server) -> None:

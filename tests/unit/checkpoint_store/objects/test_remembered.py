@@ -19,27 +19,6 @@ def filled(most: int, count: int) -> Remembered[int, str]:
     return remembered
 
 
-def test_what_is_forgotten_is_not_remembered() -> None:
-    remembered = filled(3, 2)
-    remembered.forget(0)
-    remembered.forget(7)
-    assert [remembered.get(key) for key in range(2)] == [None, "value 1"]
-
-
-def test_what_was_not_used_for_longest_goes_first() -> None:
-    remembered = filled(3, 3)
-    assert remembered.get(0) == "value 0"
-    remembered.put(3, "value 3")
-    assert [remembered.get(key) for key in range(4)] == ["value 0", None, "value 2", "value 3"]
-
-
-def test_values_count_as_they_weigh() -> None:
-    remembered: Remembered[str, str] = Remembered(5, len)
-    for text in ("aaa", "bb", "cc"):
-        remembered.put(text, text)
-    assert [remembered.get(text) for text in ("aaa", "bb", "cc")] == [None, "bb", "cc"]
-
-
 def test_it_pickles_with_its_values_and_goes_on() -> None:
     for count in (0, 3):
         copied = pickle.loads(pickle.dumps(filled(3, count)))

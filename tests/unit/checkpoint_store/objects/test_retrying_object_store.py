@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -207,31 +206,6 @@ class TestLog:
         rig.time.while_waiting = lambda: answers.append(other.get("d/b"))
         rig.store.put("d/a", b"x")
         assert len(answers) > 3
-        assert [line.split()[1] for _, line in self.lines(caplog)] == ["does", "answers"]
-
-    def test_many_threads_are_one_outage(
-        self, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        flaky = FlakyObjectStore(DictObjectStore(f"dict://{request.node.name}"))
-        away = threading.Event()
-        failed = threading.Semaphore(0)
-
-        def is_away() -> bool:
-            failed.release()
-            return not away.is_set()
-
-        flaky.is_away = is_away
-        store = RetryingObjectStore(flaky, 60)
-        threads = [
-            threading.Thread(target=store.put, args=(f"d/{number}", b"x")) for number in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for _ in range(2 * len(threads)):
-            assert failed.acquire(timeout=60)
-        away.set()
-        for thread in threads:
-            thread.join()
         assert [line.split()[1] for _, line in self.lines(caplog)] == ["does", "answers"]
 
     def test_an_answer_may_be_an_error(self, rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

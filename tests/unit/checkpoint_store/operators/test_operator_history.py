@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,7 +12,6 @@ from checkpoint_store.epochs.completed_checkpoint import StateSchema
 from checkpoint_store.errors import StateNotFoundError, VersionMissingError, VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.runs import run_starts
@@ -96,13 +93,6 @@ class TestWithoutManifest:
         operator.run_epoch(2, {0: 3})
         assert history.versions() == [0, 1, 2]
         assert changes_at(history, 1) == {7: 2}
-
-    def test_the_first_epoch_need_not_have_one(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
-        run_without_manifest(operator, 0, {0: 1})
-        assert history_of(objects).versions() == [0]
-        operator.run_epoch(1, {0: 2})
-        assert history_of(objects).versions() == [0, 1]
 
     def test_the_latest_attempt_of_a_subtask_counts(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
@@ -397,14 +387,3 @@ def test_a_query_that_was_taken_back_and_has_not_gone_on_is_seen_within_a_minute
     take_back(objects, 2)
     monkeypatch.setattr(run_starts, "_SECONDS_BETWEEN_LISTINGS", 0.0)
     assert history.versions() == [0, 1]
-
-
-def test_a_history_pickles(tmp_path: Path) -> None:
-    disk = LocalObjectStore(tmp_path / "store")
-    ScriptedOperator(disk).run_epoch(0, {0: 1})
-    history = history_of(disk)
-    assert history.versions() == [0]
-    copy = pickle.loads(pickle.dumps(history))
-    assert [handle.name for handle in copy.at(0).state] == [
-        handle.name for handle in history.at(0).state
-    ]

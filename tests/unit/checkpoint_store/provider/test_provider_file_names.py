@@ -63,11 +63,6 @@ def test_other_names_are_not_ours(name: str) -> None:
     assert parse_provider_file(name) is None
 
 
-def test_a_state_is_its_changelogs_upon_the_empty_one() -> None:
-    lineage = files(changelog(2), changelog(1), changelog(3)).lineage_of(at(2))
-    assert lineage == Lineage((changelog(1), changelog(2)))
-
-
 def test_a_state_begins_at_the_newest_snapshot_on_its_lineage() -> None:
     listed = files(*map(changelog, range(1, 6)), snapshot(2), snapshot(4), snapshot(4, 3))
     newest = (snapshot(4, 3), changelog(5))
@@ -144,13 +139,6 @@ def test_the_ids_of_the_commit_log_outweigh_generations() -> None:
     listed = files(changelog(1), changelog(2), zombie)
     assert listed.state_at(2, {unique(2), "e" * 16}) == at(2)
     assert listed.state_at(2, {"e" * 16}) is None
-
-
-def test_a_version_may_be_there_as_a_snapshot_alone() -> None:
-    listed = files(snapshot(5))
-    assert listed.state_at(5) == at(5)
-    assert listed.lineage_of(at(5)) == Lineage((snapshot(5),))
-    assert listed.changelog_of(at(5)) is None
 
 
 def test_a_version_without_a_file_is_none() -> None:

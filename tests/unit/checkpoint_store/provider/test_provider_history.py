@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from checkpoint_store.errors import (
     CorruptObjectError,
-    NotAStoreError,
     ObjectMissingError,
     VersionMissingError,
     VersionNotRetainedError,
@@ -262,23 +260,6 @@ def test_a_query_that_went_back_has_other_versions(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "provider"),
-    [
-        ("4.delta", "HDFSBackedStateStoreProvider"),
-        ("4.zip", "RocksDBStateStoreProvider"),
-        ("4_abc.changelog", "RocksDBStateStoreProvider"),
-    ],
-)
-def test_state_of_another_provider_is_refused(store: ObjectStore, name: str, provider: str) -> None:
-    for partition in range(PARTITIONS):
-        where = directory(partition)
-        store.delete([info.name for info in store.list(where)])
-        store.put(f"{where}/{name}", b"...")
-    with pytest.raises(UnreadableStateError, match=rf"{provider} wrote it"):
-        reader(store).read(3)
-
-
-@pytest.mark.parametrize(
     ("schema", "error", "message"),
     [
         (None, ObjectMissingError, "_metadata/schema"),
@@ -323,12 +304,6 @@ class TestChoices:
             with pytest.raises(StateChoiceError, match=r"no store 'x' of operator 2.*as state"):
                 history_in(other, ProviderStore(2, "x"))
 
-    def test_a_query_without_committed_batch_is_not_there_yet(self, tmp_path: Path) -> None:
-        store = LocalObjectStore(tmp_path)
-        write_metadata(store, "default")
-        with pytest.raises(NotAStoreError, match="checkpoint of a query with a batch that is comm"):
-            history_in(store)
-
     def test_a_query_without_state_says_where_operators_keep_theirs(self, tmp_path: Path) -> None:
         store = LocalObjectStore(tmp_path)
         commit(store, 0)
@@ -345,11 +320,3 @@ class TestChoices:
     def test_meaningless_choices_are_refused(self, choice: dict[str, str], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             ProviderStore(**choice)  # type: ignore[arg-type]
-
-
-def test_a_history_goes_to_other_processes(store: ObjectStore) -> None:
-    opened = history(store)
-    opened.versions()
-    there = pickle.loads(pickle.dumps(opened))
-    assert there.versions() == [0, 1, 2, 3]
-    assert there == opened

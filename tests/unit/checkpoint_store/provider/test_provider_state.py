@@ -330,16 +330,6 @@ def test_a_committed_batch_whose_newest_file_is_gone_is_lost(store: ObjectStore)
         read_state(store, 0)
 
 
-def test_a_committed_batch_without_its_file_is_lost_before_a_begun_one(store: ObjectStore) -> None:
-    fill(store)
-    committed(store, 2)
-    replace(store, changelog(2), None)
-    replace(store, snapshot(2), None)
-    for read in (read_state, read_changes):
-        with pytest.raises(ObjectMissingError, match=rf"0/0/{2:019}-"):
-            read(store, 1)
-
-
 def test_a_committed_attempt_without_its_file_is_lost_beside_another(store: ObjectStore) -> None:
     put(store, changelog(1), file_bytes(changelog(1), CHANGES[1]))
     ids = {"stateUniqueIds": {"0": [[unique(9)]]}}

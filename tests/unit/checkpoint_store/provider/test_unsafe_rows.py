@@ -1,11 +1,10 @@
-"""Handwritten UnsafeRow bytes of every Spark type decode to the right values."""
+"""Handwritten UnsafeRow bytes decode to the right values, and damaged bytes are an error."""
 
 from __future__ import annotations
 
 import json
 import struct
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ def map_of(key: Any, value: Any) -> dict[str, Any]:
     return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
 
 
-LONGS, BYTES, TEXTS = (array_of(element) for element in ("long", "byte", "string"))
+LONGS, TEXTS = (array_of(element) for element in ("long", "string"))
 MAP = map_of("long", "string")
 UDT: dict[str, Any] = {"type": "udt", "class": "a.B", "pyClass": None, "sqlType": LONGS}
 
@@ -75,73 +74,14 @@ def value_of(row: bytes, spark_type: Any) -> Any:
 
 KEYS = words(2, 0, 5, 6)
 VALUES = words(2, 0b10, pointer(32, 1), 0) + b"x".ljust(8, b"\0")
+# tests/property/test_unsafe_rows.py has all other types, in rows that Spark writes.
 CASES: list[tuple[Any, bytes, Any]] = [
-    ("boolean", row_of(1), True),
-    ("byte", row_of(0xFE), -2),
-    ("short", row_of(0xFFFE), -2),
-    ("integer", row_of(0xFFFFFFFE), -2),
     ("long", row_of(-2), -2),
-    ("float", words(0) + struct.pack("<fxxxx", 1.5), 1.5),
-    ("double", words(0) + struct.pack("<d", -0.1), -0.1),
-    ("decimal(5,2)", row_of(-12345), Decimal("-123.45")),
-    ("decimal(18,0)", row_of(10**18 - 1), Decimal(10**18 - 1)),
-    (
-        "decimal(20,1)",
-        row_of(pointer(16, 9), (-(10**19)).to_bytes(9, "big", signed=True) + bytes(7)),
-        Decimal("-1e18"),
-    ),
-    (
-        "decimal(38,0)",
-        row_of(pointer(16, 16), (10**38 - 1).to_bytes(16, "big")),
-        Decimal(10**38 - 1),
-    ),
     ("string", row_of(pointer(16, 5), "añxy".encode().ljust(8, b"\0")), "añxy"),
-    ("string", row_of(pointer(16, 0)), ""),
-    ("string collate UNICODE_CI", row_of(pointer(16, 8), b"12345678"), "12345678"),
     ("char(3)", row_of(pointer(16, 3), b"abc".ljust(8, b"\0")), "abc"),
-    ("varchar(3)", row_of(pointer(16, 2), "é".encode().ljust(8, b"\0")), "é"),
-    ("binary", row_of(pointer(16, 2), b"\xff\0".ljust(8, b"\0")), b"\xff\0"),
-    ("date", row_of(19_000), date(2022, 1, 8)),
-    ("date", row_of((-1) & 0xFFFFFFFF), date(1969, 12, 31)),
-    ("timestamp", row_of(-1), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)),
-    ("timestamp_ntz", row_of(1), datetime(1970, 1, 1, 0, 0, 0, 1)),
-    ("time(6)", row_of(3_600_000_001_000), time(1, 0, 0, 1)),
-    ("interval day to second", row_of(-1), timedelta(microseconds=-1)),
     ("interval hour", row_of(3_600_000_000), timedelta(hours=1)),
-    ("interval year to month", row_of((-13) & 0xFFFFFFFF), pa.MonthDayNano([-13, 0, 0])),
     ("interval month", row_of(2), pa.MonthDayNano([2, 0, 0])),
-    (
-        "interval",
-        row_of(pointer(16, 16), struct.pack("<iiq", -1, 2, -3)),
-        pa.MonthDayNano([-1, 2, -3000]),
-    ),
-    (
-        "variant",
-        row_of(pointer(16, 9), struct.pack("<i2s3s", 2, b"\x0c\x05", b"\1\0\0").ljust(16, b"\0")),
-        {"value": b"\x0c\x05", "metadata": b"\1\0\0"},
-    ),
-    (
-        struct_of("long", "string"),
-        row_of(pointer(16, 24), words(0b10, 7, 0)),
-        {"f0": 7, "f1": None},
-    ),
-    (
-        struct_of(struct_of("string")),
-        row_of(
-            pointer(16, 40), words(0, pointer(16, 24), 0, pointer(16, 2)) + b"hi".ljust(8, b"\0")
-        ),
-        {"f0": {"f0": "hi"}},
-    ),
-    (LONGS, row_of(pointer(16, 8), words(0)), []),
-    (LONGS, row_of(pointer(16, 40), words(3, 0b10, 1, 0, 3)), [1, None, 3]),
     (UDT, row_of(pointer(16, 24), words(1, 0, 9)), [9]),
-    (BYTES, row_of(pointer(16, 24), words(3, 0b100) + b"\1\xff\0".ljust(8, b"\0")), [1, -1, None]),
-    (TEXTS, row_of(pointer(16, len(VALUES)), VALUES), ["x", None]),
-    (
-        array_of(LONGS),
-        row_of(pointer(16, 56), words(2, 0b01, 0, pointer(32, 24), 1, 0, 8)),
-        [None, [8]],
-    ),
     (
         MAP,
         row_of(pointer(16, 8 + len(KEYS + VALUES)), words(len(KEYS)) + KEYS + VALUES),
@@ -157,34 +97,8 @@ def test_a_value_is_what_its_bytes_say(spark_type: Any, row: bytes, expected: ob
     assert value_of(row, spark_type) == expected
 
 
-def test_void_is_null() -> None:
-    assert decode([words(1, 0)], "void").to_pylist() == [{"f0": None}]
-
-
-def test_a_row_without_fields_has_no_bytes() -> None:
-    assert decode([b"", b"", None]).to_pylist() == [{}, {}, None]
-
-
 def test_no_rows_have_the_type_of_the_schema() -> None:
     assert decode([], "long", MAP).type == schema("long", MAP).arrow
-
-
-def null_bits(nulls: set[int], count: int) -> list[int]:
-    """Return the words with the null bits of `count` fields or elements."""
-    words_of_nulls = [0] * -(-count // 64)
-    for place in nulls:
-        words_of_nulls[place // 64] |= 1 << place % 64
-    return words_of_nulls
-
-
-def test_null_bits_of_more_than_64_fields_or_elements_take_more_words() -> None:
-    nulls = {0, 63, 64, 129}
-    expected = [None if place in nulls else place for place in range(130)]
-    row = struct.pack("<3Q130q", *null_bits(nulls, 130), *range(130))
-    (values,) = decode([row], *["long"] * 130).to_pylist()
-    assert [*values.values()] == expected
-    array = struct.pack("<4Q130q", 130, *null_bits(nulls, 130), *range(130))
-    assert value_of(row_of(pointer(16, len(array)), array), LONGS) == expected
 
 
 def test_a_slice_of_rows_is_decoded_as_that() -> None:

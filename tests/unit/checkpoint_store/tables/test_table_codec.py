@@ -36,11 +36,6 @@ def test_a_file_that_is_new_and_of_the_state_is_written_once() -> None:
     assert json.loads(data)["body"]["state"][1:] == [0, 1]
 
 
-def test_a_version_needs_the_files_of_its_changes_and_of_its_state() -> None:
-    version = replace(VERSION, state=(THREE,))
-    assert version.object_names() == {ONE.name, TWO.name, THREE.name}
-
-
 def test_names_are_those_that_the_layout_documents_and_parse() -> None:
     assert version_name(7) == "versions/0000000000000000007.json"
     assert parse_version(version_name(7)) == 7

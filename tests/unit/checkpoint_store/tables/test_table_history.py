@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +14,11 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
-from checkpoint_store.tables.table_history import TableHistory, shape_of
+from checkpoint_store.tables.table_history import TableHistory
 from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
@@ -31,7 +27,6 @@ from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import (
     FIRST_MS,
     METADATA,
-    SEQUENCED,
     ScriptedTable,
     by_key,
     gone,
@@ -51,30 +46,6 @@ def compact(table: TableStore, number: int) -> TableCompaction:
     version = table.read_version(number)
     file = compact_key_groups(table, version, ALL, 0)
     return TableCompaction(number, tuple(handle.name for handle in version.state), (file,))
-
-
-def test_the_shape_says_how_rows_are_folded() -> None:
-    columns = schema_json(name="string", id="long", count="integer")
-    shape = shape_of(replace(SEQUENCED, ignore_null_updates=True), columns)
-    assert (shape.state, shape.sequenced, shape.ignores_nulls) == ("row", True, True)
-    assert shape.columns == ("name", "id", "count")
-    assert shape.key_schema_json == schema_json(id="long")
-    assert shape.value_schema_json == schema_json(name="string", count="integer")
-    plain = shape_of(METADATA, columns)
-    assert (plain.sequenced, plain.ignores_nulls) == (False, False)
-
-
-def test_a_missing_version_is_told_with_those_that_are_there(objects: DictObjectStore) -> None:
-    ScriptedTable(objects)
-    with pytest.raises(VersionNotRetainedError, match="holds no version yet"):
-        history_of(objects).at(0)
-    query = ScriptedTable(objects)
-    for batch in range(3):
-        query.commit(batch, put(1, "a", batch))
-    objects.delete([name for name in objects.objects if name.endswith("00.json")])
-    with pytest.raises(VersionNotRetainedError) as caught:
-        history_of(objects).at(7)
-    assert (caught.value.version, caught.value.oldest, caught.value.newest) == (7, 1, 2)
 
 
 class TestDamage:
@@ -214,15 +185,6 @@ class TestRetention:
                 reader.changes(start)
         assert reader.changes(last + 1).num_rows == 6 - last - 1
         assert reader.changes(0, min(deleted) - 1).num_rows == min(deleted) - 1
-
-
-def test_a_history_pickles(tmp_path: Path) -> None:
-    disk = LocalObjectStore(tmp_path / "table")
-    ScriptedTable(disk).commit(0, put(1, "a", 1))
-    history = TableHistory(TableStore(disk), METADATA)
-    history.at(0)
-    other = pickle.loads(pickle.dumps(history))
-    assert by_key(StateReader(other).read()) == {1: ("a", 1)}
 
 
 def test_fields_of_structs_are_read_by_name_whatever_their_order(objects: DictObjectStore) -> None:

@@ -18,7 +18,6 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_layout import (
     BatchDirectory,
-    parse_compaction,
     parse_table_file,
     version_name,
 )
@@ -237,48 +236,20 @@ class TestSweepingOrphans:
         assert sweep(objects, grace_seconds=49.0, now=250.0) == [young]
         assert state_of(objects) == expected(5)
 
-    def test_nothing_goes_while_a_version_is_lost(self, caplog: pytest.LogCaptureFixture) -> None:
-        objects = written(6)
-        lost = objects.objects[version_name(3)]
-        objects.delete([version_name(3)])
-        assert sweep(objects, 0.0, 1.0) == []
-        assert "are kept, because a version is missing" in caplog.text
-        objects.put(version_name(3), lost)
-        assert state_of(objects, 3) == expected(3)
-
-    @pytest.mark.parametrize("damaged", [[3], [2, 3], [2, 4], [0, 1, 2, 3, 4]])
-    def test_what_a_damaged_version_may_name_stays_and_the_rest_goes(
-        self, damaged: list[int], caplog: pytest.LogCaptureFixture
+    @pytest.mark.parametrize("spoil", [damage, lambda objects, name: objects.objects.pop(name)])
+    def test_no_file_goes_while_a_version_is_lost_or_damaged(
+        self, spoil: Callable[[DictObjectStore, str], bytes], caplog: pytest.LogCaptureFixture
     ) -> None:
-        objects = written(8)
-        whole = {name: damage(objects, name) for name in map(version_name, damaged)}
-        newer = ScriptedTable(objects).write(9, [put(1, "killed", 1)]).name
-        objects.put(f"{UNPUBLISHED}/0123", b"begun")
-        assert sweep(objects, 0.0, 1.0) == sorted([f"{UNPUBLISHED}/0123", newer])
-        assert sweep(objects, 0.0, 1.0) == []
-        assert caplog.text.count("passed over") == len(damaged)
-        objects.objects.update(whole)
-        for version in range(8):
-            assert state_of(objects, version) == expected(version)
-
-    def test_files_of_unknown_writers_and_compactions_stay_beside_a_damaged_version(self) -> None:
-        objects = written(6, merging=False)
-        old, new = compact(objects, 4), compact(objects, 5)
-        objects.delete([name for name in objects.objects if parse_compaction(name)])
-        of_job = ScriptedTable(objects, "batch-1", is_query=False).write(0, [put(1, "a", 1)])
-        whole = damage(objects, version_name(4))
-        assert sweep(objects, 0.0, 1.0) == sorted(file.name for file in new.files)
-        objects.objects[version_name(4)] = whole
-        left = sorted([of_job.name, *(file.name for file in old.files)])
-        assert sweep(objects, 0.0, 1.0) == left
-
-    def test_all_files_stay_while_the_newest_version_is_damaged(self) -> None:
-        objects = written(4)
-        damage(objects, version_name(3))
+        objects = written(6)
         ScriptedTable(objects, "killed-query").write(9, [put(1, "killed", 1)])
+        objects.put(f"{UNPUBLISHED}/0123", b"begun")
+        whole = spoil(objects, version_name(3))
         before = files_of(objects)
-        assert sweep(objects, 0.0, 1.0) == []
+        assert sweep(objects, 0.0, 1.0) == [f"{UNPUBLISHED}/0123"]
         assert files_of(objects) == before
+        assert "are kept, because a version is missing or damaged" in caplog.text
+        objects.objects[version_name(3)] = whole
+        assert state_of(objects, 3) == expected(3)
 
     def test_names_of_others_and_files_of_unknown_age_are_left_alone(self) -> None:
         objects = written(2)

@@ -25,7 +25,6 @@ from tests.support.tables.table_rows_of import (
     COLUMNS,
     FIRST_MS,
     METADATA,
-    SEQUENCED,
     ScriptedTable,
     put,
     reader_of,
@@ -70,12 +69,6 @@ def test_a_table_with_other_rules_is_refused_with_both_values(
         TableStore(objects).create(replace(METADATA, **{name: value}))  # type: ignore[arg-type]
     assert (caught.value.field, caught.value.expected) == (option, asked)
     assert caught.value.stored != asked
-
-
-def test_a_table_without_rows_says_how_to_make_it_anew(objects: DictObjectStore) -> None:
-    ScriptedTable(objects)
-    with pytest.raises(TableMismatchError, match=r"has no rows, delete .*/table\.json"):
-        ScriptedTable(objects, metadata=SEQUENCED)
 
 
 def test_no_table_is_made_in_the_store_of_an_operator(objects: DictObjectStore) -> None:

@@ -61,13 +61,6 @@ def test_the_table_has_a_line_for_each_epoch_and_subtask() -> None:
     assert len({len(line) for line in (headings, first, second, subtask)}) == 1
 
 
-@pytest.mark.parametrize("far_ms", [253_402_300_800_000, 2**63 - 1, -62_135_596_800_001, -(2**63)])
-def test_a_time_that_no_calendar_has_is_shown_in_milliseconds(far_ms: int) -> None:
-    shown = as_text([replace(PROGRESS, next_timer_ms=far_ms, watermark_ms=far_ms)]).split("\n")
-    assert shown[2].endswith(f"  {far_ms} ms")
-    assert shown[-1] == f"next timer: {far_ms} ms"
-
-
 def test_each_operator_has_a_table_of_its_own() -> None:
     other = replace(PROGRESS, name="rules", url="file:///other", parallelism=1)
     first, second = as_text([PROGRESS, other]).split("\n\n")
@@ -88,8 +81,3 @@ def test_the_command_reads_the_store(tmp_path: Path, capsys: pytest.CaptureFixtu
     ]
     assert main(["progress", str(tmp_path / "counts")]) == 0
     assert "counts (2 subtasks)" in capsys.readouterr().out
-
-
-def test_no_store_ends_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["progress", str(tmp_path / "nothing")]) == 2
-    assert "/nothing, nor in a directory of it. Name <store>" in capsys.readouterr().err

@@ -1,27 +1,17 @@
-"""The flights job prints and draws the right chains of delay."""
+"""The flights job prints the right chains of delay, and splits delay by hour."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from cowstate.demo.batch_check import COLUMNS, Differences
-from cowstate.demo.picture import delay_by_hour, draw_delay_by_hour
+from cowstate.demo.picture import delay_by_hour
 from cowstate.demo.report import (
     DelayChain,
-    DemoReport,
-    StreamOutcome,
-    as_json,
-    as_text,
     chain_table,
     worst_chains,
 )
-from cowstate.demo.store_contents import StoreContents
 
-NO_LEGS = pd.DataFrame(columns=COLUMNS)
 JULY_MORNING = 1_372_680_000 // 60  # 2013-07-01 12:00 UTC, 08:00 in New York
 
 
@@ -45,19 +35,6 @@ LEGS = legs(
 )
 
 
-def report(differences: Differences) -> DemoReport:
-    return DemoReport(
-        flights=5,
-        legs=5,
-        legs_with_carried_delay=3,
-        stream=StreamOutcome("id", 3, 8, interrupted=False, seconds=4.2),
-        chains=worst_chains(LEGS),
-        picture=Path("carried.png"),
-        store=StoreContents("file:///s", 7, 8, keys=2, files=30, bytes=1_500_000),
-        differences=differences,
-    )
-
-
 def test_the_worst_chains_come_first_with_their_route() -> None:
     assert worst_chains(LEGS) == [
         DelayChain("N2", "2013-07-01 08:00", 1, 60, "JFK-LAX"),
@@ -77,18 +54,3 @@ def test_delay_by_hour_splits_positive_delay_into_carried_and_other() -> None:
     assert delay_by_hour(LEGS).to_dict("index") == {
         7: {"carried": pytest.approx(21.0), "other": pytest.approx(12.0)}
     }
-
-
-def test_the_picture_is_a_png(tmp_path: Path) -> None:
-    draw_delay_by_hour(LEGS, tmp_path / "delay.png")
-    assert (tmp_path / "delay.png").read_bytes().startswith(b"\x89PNG\r\n")
-
-
-def test_the_report_says_whether_the_answers_agree() -> None:
-    agreeing = report(Differences(NO_LEGS, NO_LEGS))
-    assert "Replayed epochs 3 to 7 in 4 s." in as_text(agreeing)
-    assert "; equal to the batch computation." in as_text(agreeing)
-    assert as_json(agreeing)["agrees_with_batch"] is True
-    differing = report(Differences(LEGS, NO_LEGS))
-    assert "NOT equal to the batch computation." in as_text(differing)
-    assert json.loads(json.dumps(as_json(differing)))["agrees_with_batch"] is False

@@ -113,11 +113,6 @@ def test_rows_without_a_needed_column_are_refused(columns: dict[str, Any], messa
     assert message in str(caught.value)
 
 
-def test_a_plan_pickles() -> None:
-    planned = plan(sequence_by="at", delete_when="name IS NULL", on_null_key="drop")
-    assert pickle.loads(pickle.dumps(planned)) == planned
-
-
 def test_keys_keep_their_order_of_the_option_and_values_that_of_the_rows() -> None:
     planned = plan(keys=("name", "id"))
     assert planned.file_schema.names[:2] == ["name", "id"]

@@ -186,15 +186,3 @@ class TestProcessesThatEndAfterEachCommit:
         table.commits(25)
         assert table.failed_upkeep() == 0
         assert len(table.numbers()) < 13
-
-    def test_after_it_worked_a_failure_is_news(
-        self, table: Table, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        for _ in range(2):
-            table.refuses = lambda asked, _: table.no_right([]) if asked == "list" else None
-            table.commits(5)
-            assert table.failed_upkeep() > 0
-            table.refuses = lambda operation, name: None
-            table.commits(10)
-            assert table.failed_upkeep() == 0
-        assert caplog.text.count("WARNING") == 2

@@ -62,7 +62,7 @@ def test_given_values_win() -> None:
         ("maxMemoryMB", "none", "maxMemoryMB is 'none'; allowed are whole numbers from 64"),
         ("store", " ", "spark.cowstate.store is empty"),
         ("store", "memory://s", "each process has a memory of its own"),
-        ("store", "s3:/bucket/state", "one slash after s3:"),
+        ("store", "s3:/bucket/state", "write s3://bucket/state"),
         ("rocksdb.localDirectory", "here", "is 'here'; set it to the absolute path"),
     ],
 )
