@@ -237,7 +237,7 @@ def test_a_store_that_is_lost_in_the_first_run_of_a_query_is_no_empty_state(
         host.epoch(epoch, ROWS_A)
     (tmp_path / "query").rename(tmp_path / "lost")
     late = open_host(run_id="run-1", start=start)
-    with pytest.raises(ConfigurationError, match=r"had not run when the query started.* is spark"):
+    with pytest.raises(ConfigurationError, match=r"holds no state of the epochs before: is spark"):
         late.epoch(5, ROWS_A)
     (tmp_path / "query").rename(tmp_path / "begun")
     (tmp_path / "lost").rename(tmp_path / "query")
