@@ -63,7 +63,7 @@ def _serve_connection(connection: socket.socket) -> None:
 
 def converse(stream: BinaryIO) -> None:
     """Answer the requests of a connection until the peer closes the connection. Raises EOFError at
-    the end, and FrameError if the peer sends bytes that form no frame."""
+    the end, and ValueError if the peer sends bytes that form no frame."""
     request = read_frame(stream)
     try:
         objects = opened_objects(request)

@@ -38,10 +38,10 @@ def handle_broadcast_rows(names: tuple[str, ...], run: EpochRun) -> Iterator[Any
         if not given.table.num_rows:
             continue
         run.check()
-        states.broadcast_side.is_open = True
+        states.broadcasts_may_change = True
         run.call.begin("handleBroadcastRows")
         output = handle_rows(name, _rows(run, given), states.broadcast)
-        states.broadcast_side.is_open = False
+        states.broadcasts_may_change = False
         if output is not None:
             raise ConfigurationError(
                 f"{type(run.processor).__name__}.handleBroadcastRows returned {output!r}; it "
