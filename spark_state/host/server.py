@@ -158,7 +158,7 @@ class StateHost:
         is_sent = False
         with self._sessions.subtask(request) as session:
             attempt = session.accept(request, lambda: _check_connected(connection))
-            wire.send(stream, wire.Accepted(self._sessions.held_memory()))
+            wire.send(stream, wire.Accepted())
             with closing(session.receive(request)) as received:
                 receive_input(connection, stream, has_input, received)
                 try:

@@ -30,7 +30,6 @@ from typing import Any, BinaryIO, NoReturn, cast
 import pyarrow as pa
 
 from spark_state.errors import StateHostError
-from spark_state.host.host_death import HeldMemory
 from spark_state.processor.pickles import dumps
 
 _LENGTH = struct.Struct(">Q")
@@ -44,9 +43,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The host accepts the request: send the input. `held`: the host's memory now."""
-
-    held: HeldMemory
+    """The host accepts the request: send the input."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import pytest
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
-from spark_state.host.host_death import HeldMemory
 from spark_state.host.server import receive_input
 from spark_state.subtasks.received_input import ReceivedInput
 from tests.support.operators.subtasks import OUTPUT, Host, operator, table_of
@@ -49,12 +48,9 @@ def converse(tmp_path: Path, batches: Iterator[pa.RecordBatch], answer: Answer) 
         assert task.fileno() == -1
 
 
-HELD = HeldMemory(process_bytes=0, state_bytes=0)
-
-
 def output_cut_by(count: int) -> Answer:
     def answer(stream: BinaryIO) -> None:
-        wire.send(stream, wire.Accepted(HELD))
+        wire.send(stream, wire.Accepted())
         list(wire.receive_batches(stream))
         assert isinstance(wire.receive(stream), wire.EndOfInput)
         wire.send(stream, wire.Durable())
@@ -84,7 +80,7 @@ def test_an_error_of_the_tasks_own_input_is_not_taken_for_the_hosts(
         raise pa.ArrowInvalid("upstream's own failure")
 
     def read_all(stream: BinaryIO) -> None:
-        wire.send(stream, wire.Accepted(HELD))
+        wire.send(stream, wire.Accepted())
         while stream.read(1):
             pass
 
@@ -110,7 +106,7 @@ def test_an_error_while_input_arrives_is_told_when_the_task_has_sent_all(
             raise error
 
     def answer(stream: BinaryIO) -> None:
-        wire.send(stream, wire.Accepted(HELD))
+        wire.send(stream, wire.Accepted())
         received = cast(ReceivedInput, Refuses())
         with socket.socket() as unused, pytest.raises(type(error)) as caught:
             receive_input(unused, stream, True, received)
