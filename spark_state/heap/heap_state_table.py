@@ -178,14 +178,6 @@ class HeapStateTable(Generic[S]):
         """Return the file rows for the state of one key: the state alone."""
         return (state,)
 
-    def check_invariants(self) -> None:
-        self._entries.check_invariants()
-        if self._key is not None:
-            self._map.check_entry(self._key, self._entry)
-        self._forget_found()  # a look-up of another key may move the entry
-        for key, (key_group, _, state) in self._changes.items():
-            assert self._entries.map_for(key_group).get(key) == state
-
 
 def _undo_bytes(change: _Change[Any]) -> int:
     """Estimate the bytes of an undo record, without the current state: the maps count the current

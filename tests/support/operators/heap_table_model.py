@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.keyed_state.current_key import CurrentKey
+from tests.support.operators.state_map_model import check_map
 
 KEY_GROUPS = KeyGroupRange(0, 2)
 Key = tuple[int, ...]
@@ -55,6 +56,10 @@ class HeapTableModel(ABC):
     @abstractmethod
     def new_table(self) -> Any:
         """The table, which is empty."""
+
+    @abstractmethod
+    def maps(self) -> Any:
+        """The maps of the table."""
 
     @abstractmethod
     def follow(self, contents: Contents, key: Key, row: Any) -> None:
@@ -108,4 +113,5 @@ class HeapTableModel(ABC):
             self.follow(followed, key, row)
         assert followed == self.now
         assert [key_group(key) for key in changes.keys] == list(changes.key_groups)
-        self.table.check_invariants()
+        for entries in self.maps()._maps.values():
+            check_map(entries)

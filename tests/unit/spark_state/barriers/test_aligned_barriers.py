@@ -145,14 +145,14 @@ def test_script(name: str) -> None:
 def test_the_end_of_input_gives_back_what_waits_and_aligns_nothing() -> None:
     gate = gate_of(3)
     assert feed(gate, "a|1 a1 a|2 a2 b|1 b|2 b1 b.") == ""
-    assert words_of(gate, gate.end_of_input()) == "(1-) a1 a2 b1 b."
+    assert words_of(gate.end_of_input()) == "(1-) a1 a2 b1 b."
 
 
 def test_before_the_end_of_input_barriers_of_a_replay_that_was_left_still_count() -> None:
     gate = gate_of(3)
     outputs = gate.process(events_of("a|1 a|2 a1 b|1 b|3 b1 a2 c|1"))
-    assert words_of(gate, [next(outputs)]) == "(1)"
-    assert words_of(gate, gate.end_of_input()) == "(2-) a1 a2 (3-) b1"
+    assert words_of([next(outputs)]) == "(1)"
+    assert words_of(gate.end_of_input()) == "(2-) a1 a2 (3-) b1"
 
 
 def test_nothing_can_follow_the_end_of_input() -> None:

@@ -93,7 +93,7 @@ def test_the_oldest_of_too_many_pending_epochs_is_dropped() -> None:
 def test_the_end_of_input_aborts_what_is_pending() -> None:
     gate = tracking_gate(2)
     feed(gate, "a|1 a|2 b1")
-    assert words_of(gate, gate.end_of_input()) == "(1-) (2-)"
+    assert words_of(gate.end_of_input()) == "(1-) (2-)"
 
 
 def test_statistics_name_the_channels_waited_for() -> None:

@@ -96,7 +96,6 @@ def test_a_snapshot_is_written_as_files_of_some_key_groups_each(
     keys = [key for table, _ in written.files for key in table["key"].to_pylist()]
     assert sorted(keys) == list(range(KEYS))
     assert all(entry.entry_version == 0 for entry in entries_of(backend))
-    backend.check_invariants()
 
 
 def test_a_snapshot_without_entries_has_no_file() -> None:
