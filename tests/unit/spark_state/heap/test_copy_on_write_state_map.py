@@ -130,15 +130,6 @@ def test_a_snapshot_shares_every_entry_and_copies_no_state() -> None:
     }
 
 
-def test_a_new_key_goes_to_the_head_of_a_shared_chain() -> None:
-    entries = map_of_chain(1, 2)
-    shared = bucket(entries, 5)
-    entries.snapshot()
-    entries.put(key(3, 5), [3])
-    assert names(bucket(entries, 5)) == [3, 1, 2]
-    assert bucket(entries, 5)[1:] == shared
-
-
 @pytest.mark.parametrize("change", [owned, lambda entries, key: entries.put(key, [9])])
 def test_the_entry_and_the_shared_ones_before_it_are_copied_and_no_other(
     change: Callable[[Map, ChosenHashKey], object],

@@ -41,13 +41,6 @@ def test_a_snapshot_of_some_key_groups_leaves_the_other_maps_alone() -> None:
     assert table.map_for(2).snapshot_versions == set()
 
 
-def test_it_knows_how_many_entries_each_key_group_has() -> None:
-    table = table_with_two_groups()
-    table.map_for(2).put("c", [0])
-    table.map_for(4).remove("d")
-    assert table.sizes() == {2: 2, 4: 0}
-
-
 def test_each_map_is_released_when_its_key_group_is_written() -> None:
     table = table_with_two_groups()
     snapshot, other = table.snapshot(ALL), table.snapshot(ALL)

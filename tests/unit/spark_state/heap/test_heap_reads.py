@@ -98,11 +98,6 @@ def test_a_snapshot_is_written_as_files_of_some_key_groups_each(
     assert all(entry.entry_version == 0 for entry in entries_of(backend))
 
 
-def test_a_snapshot_without_entries_has_no_file() -> None:
-    backend, _state = backend_with("value", "n bigint")
-    assert backend.snapshot().write(WrittenFiles()) == ()
-
-
 def test_an_epoch_counts_all_elements_that_it_puts_anew() -> None:
     """So the removal of expired states keeps pace."""
     backend, state = backend_with("list", "n bigint")
