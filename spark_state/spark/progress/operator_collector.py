@@ -155,7 +155,7 @@ class OperatorCollector(Collector):
         """Add the new epochs, up to the epoch of the last batch, to the counters."""
         operator = followed.operator
         counted = -1 if followed.newest is None else followed.newest.epoch
-        epochs = operator.history.versions()
+        epochs = operator.epochs()
         if followed.newest is not None and not epochs:
             raise NotAStoreError(operator.url)
         new = [epoch for epoch in epochs if counted < epoch <= followed.last[0]]

@@ -107,7 +107,7 @@ def _newest_progress(
     told, missing = [], []
     for operator in sorted(operators, key=lambda operator: operator_order(operator.url)):
         try:
-            newest = operator.history.versions()[-1:]
+            newest = operator.epochs()[-1:]
         except NotAStoreError as error:
             missing.append(error)
             continue

@@ -85,7 +85,7 @@ def documents_of(
 def _documents_of(operator: StoredOperator, batches: Sequence[int]) -> list[Document | None]:
     """The document of an operator for each batch; None before the first epoch."""
     try:
-        epochs = operator.history.versions()
+        epochs = operator.epochs()
     except NotAStoreError:
         return [None] * len(batches)
     shown: list[Document | None] = []

@@ -68,6 +68,10 @@ class StoredOperator:
             raise self.history.absent(batch, versions)
         return versions[place - 1]
 
+    def epochs(self) -> list[int]:
+        """The readable epochs, rising."""
+        return self.history.versions()
+
     def progress(self, epoch: int, *, subtasks: bool = False) -> OperatorProgress:
         """The progress of an epoch. Raises VersionNotRetainedError, CorruptObjectError."""
         return progress_at(self.history, epoch, subtasks=subtasks)

@@ -108,14 +108,14 @@ def test_an_error_of_no_store_marks_its_operator_only(
 ) -> None:
     store(tmp_path / "counts")
     store(tmp_path / "broken")
-    progress = StoredOperator.progress
+    epochs = StoredOperator.epochs
 
-    def broken(operator: StoredOperator, epoch: int, *, subtasks: bool) -> OperatorProgress:
+    def broken(operator: StoredOperator) -> list[int]:
         if operator.name == "broken":
             raise ZeroDivisionError
-        return progress(operator, epoch, subtasks=subtasks)
+        return epochs(operator)
 
-    monkeypatch.setattr(StoredOperator, "progress", broken)
+    monkeypatch.setattr(StoredOperator, "epochs", broken)
     scrapes = Scrapes(Query(1, str(tmp_path / "broken"), str(tmp_path / "counts")))
     assert scrapes.values("up") == {"broken": 0, "counts": 1}
     assert scrapes.values("epoch") == {"counts": 0}
