@@ -73,9 +73,3 @@ class AlignedBarrierHandler:
 
     def _statistics(self) -> AlignmentStatistics:
         return alignment_statistics(self._arrived, self._closed, self._channels)
-
-    def check_invariants(self) -> None:
-        counted = [*self._arrived, *self._closed]
-        assert len(set(counted)) == len(counted), "a channel counts twice"
-        assert set(counted) <= set(range(self._channels)), "a channel that does not exist"
-        assert not self._arrived or len(counted) < self._channels, "an aligned epoch is pending"

@@ -76,12 +76,3 @@ class BarrierTracker:
 
     def _statistics(self, epoch: int) -> AlignmentStatistics:
         return alignment_statistics(self._arrived[epoch], self._closed, self._channels)
-
-    def check_invariants(self) -> None:
-        assert list(self._arrived) == sorted(self._arrived), "pending epochs are out of order"
-        assert len(self._arrived) <= MAX_PENDING_EPOCHS, "too many pending epochs"
-        for epoch, arrived in self._arrived.items():
-            assert arrived, f"epoch {epoch} has no barrier"
-            assert len(set(arrived)) == len(arrived), f"a channel counts twice in epoch {epoch}"
-            settled = self._closed.union(arrived)
-            assert settled < set(range(self._channels)), f"epoch {epoch} is aligned and pending"

@@ -58,9 +58,6 @@ class BarrierHandler(Protocol):
     def pending(self) -> dict[int, AlignmentStatistics]:
         """Return the epochs that began and have not ended, oldest first."""
 
-    def check_invariants(self) -> None:
-        """Raise AssertionError if the handler contradicts itself; for tests."""
-
 
 class InputGate(Generic[T]):
     """Gate that applies a handler's decisions to the events of the channels."""
@@ -144,10 +141,6 @@ class InputGate(Generic[T]):
             self._outputs.append(outcome)
             self._replaying.extendleft(reversed(self._waiting))
             self._waiting.clear()
-
-    def check_invariants(self) -> None:
-        self._handler.check_invariants()
-        assert not self._waiting or self._handler.pending(), "events wait for no epoch"
 
 
 def open_input_gate(mode: CheckpointingMode, channels: int) -> InputGate[T]:

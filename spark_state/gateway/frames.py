@@ -27,18 +27,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from checkpoint_store.errors import CowstateError
-
 FORMAT = 1
 MAX_HEADER_BYTES = 16 << 20
 MAX_BODY_BYTES = 1 << 30
 _HEADER_LENGTH = struct.Struct(">I")
 _BODY_LENGTH = struct.Struct(">Q")
-
-
-class FrameError(CowstateError):
-    """The received bytes form no frame: the other end is not a provider or gateway of this release,
-    and the connection is useless from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +50,17 @@ def write_frame(stream: BinaryIO, frame: Frame) -> None:
 
 
 def read_frame(stream: BinaryIO) -> Frame:
-    """Read a frame. Raises EOFError when the peer is gone, and FrameError for bytes that form no
-    frame."""
+    """Read a frame. Raises EOFError when the peer is gone, and ValueError for bytes that form no
+    frame: the connection is useless from then on."""
     (length,) = _HEADER_LENGTH.unpack(_read_exactly(stream, _HEADER_LENGTH.size))
     if length > MAX_HEADER_BYTES:
-        raise FrameError(f"a header of {length} bytes, more than {MAX_HEADER_BYTES}")
-    try:
-        header = json.loads(_read_exactly(stream, length))
-    except ValueError as error:
-        raise FrameError(f"a header that is not JSON: {error}") from error
+        raise ValueError(f"a header of {length} bytes, more than {MAX_HEADER_BYTES}")
+    header = json.loads(_read_exactly(stream, length))
     if not isinstance(header, dict):
-        raise FrameError("a header that is not a JSON object")
+        raise ValueError("a header that is not a JSON object")
     (size,) = _BODY_LENGTH.unpack(_read_exactly(stream, _BODY_LENGTH.size))
     if size > MAX_BODY_BYTES:
-        raise FrameError(f"a body of {size} bytes, more than {MAX_BODY_BYTES}")
+        raise ValueError(f"a body of {size} bytes, more than {MAX_BODY_BYTES}")
     return Frame(header, _read_exactly(stream, size))
 
 

@@ -16,11 +16,10 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NoReturn, cast
 
 from spark_state.errors import StateHostError
 from spark_state.executor import (
@@ -33,38 +32,19 @@ from spark_state.gateway.frames import Frame, read_frame, write_frame
 from spark_state.gateway.stored_objects import answer_of_error, opened_objects
 
 _BACKLOG = 256
-_PAUSE_SECONDS = 0.1
 _log = logging.getLogger(__name__)
 
 
-def serve(listener: socket.socket) -> None:
-    """Serve connections, as long as the process lives."""
-    while True:
-        try:
+def serve(listener: socket.socket) -> NoReturn:
+    """Serve connections, as long as the process lives.
+
+    If a connection cannot be accepted or gets no thread, for example because too many files are
+    open, the process ends: the executor starts another gateway and repeats all requests under way.
+    """
+    try:
+        while True:
             connection = listener.accept()[0]
-        except OSError:
-            # For example, too many files are open. The next connection may be accepted.
-            _log.exception("a connection was not accepted")
-            time.sleep(_PAUSE_SECONDS)
-            continue
-        _begin_serving(connection)
-
-
-def _begin_serving(connection: socket.socket) -> None:
-    thread = threading.Thread(target=_serve_connection, args=(connection,), daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:
-        # Too many threads. The executor repeats the request for as long as after the death of a
-        # gateway.
-        _log.exception("a connection got no thread")
-        connection.close()
-
-
-def _serve_or_end(listener: socket.socket) -> None:
-    """Serve, and end the process if serving ends: otherwise all clients would wait for ever."""
-    try:
-        serve(listener)
+            threading.Thread(target=_serve_connection, args=(connection,), daemon=True).start()
     except Exception:
         _log.exception("no connection is accepted any more")
     finally:
@@ -83,7 +63,7 @@ def _serve_connection(connection: socket.socket) -> None:
 
 def converse(stream: BinaryIO) -> None:
     """Answer the requests of a connection until the peer closes the connection. Raises EOFError at
-    the end, and FrameError if the peer sends bytes that form no frame."""
+    the end, and ValueError if the peer sends bytes that form no frame."""
     request = read_frame(stream)
     try:
         objects = opened_objects(request)
@@ -111,13 +91,12 @@ def main() -> None:
     logging.basicConfig(format="cowstate gateway %(process)d: %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     remove_directories_of_gone_executors()
-    with (
-        own_socket_path() as path,
-        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
-    ):
+    # Not closed: `serve` uses it until the end of the process.
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with own_socket_path() as path:
         listener.bind(str(path))
         listener.listen(_BACKLOG)
-        threading.Thread(target=_serve_or_end, args=(listener,), daemon=True).start()
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
         print(path, flush=True)
         # The executor reads only the path: other output of libraries belongs to the log.
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -60,10 +60,3 @@ class CopyOnWriteStateTable(Generic[K, S]):
             for key_group, entries in self._maps.items()
             if key_group in key_groups
         }
-
-    def check_invariants(self) -> None:
-        """Assert the invariants of every map, and that all key groups with a map are in the
-        range."""
-        for key_group, entries in self._maps.items():
-            assert key_group in self.key_groups
-            entries.check_invariants()

@@ -13,7 +13,7 @@ Each operation also updates the number of elements per key group and the index o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_table import (
@@ -195,23 +195,3 @@ class ElementMaps(Generic[E, V]):
         if self._due_time is not None:
             for element, value in elements.values.items():
                 yield (key_group, key, element), self._due_time(element, value)
-
-    def check_invariants(self) -> None:
-        """Assert the invariants of the maps, and that sizes and index agree with the maps."""
-        if self._key is not None:
-            self._map.check_entry(self._key, self._entry)
-            assert self.found is (None if self._entry is None else self._entry.state)
-        self._maps.check_invariants()
-        sizes: dict[int, int] = {}
-        due: dict[Any, int] = {}
-        for key_group, key, elements in self._maps:
-            assert elements.values, "a key without elements is in no map"
-            numbers = [element for element in elements.values if isinstance(element, int)]
-            assert max(numbers, default=-1) < elements.next_number
-            sizes[key_group] = sizes.get(key_group, 0) + len(elements.values)
-            due.update(self._due_entries(key, key_group, elements))
-        assert {group: size for group, size in self.sizes.items() if size} == sizes
-        noted = list(self.due.due(1 << 63))
-        assert {entry: due_ms for due_ms, entry in noted} == due
-        assert len(noted) == len(due) == len(self.due)
-        assert [due_ms for due_ms, _ in noted] == sorted(due_ms for due_ms, _ in noted)

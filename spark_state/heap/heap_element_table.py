@@ -248,11 +248,3 @@ class HeapElementTable(Generic[E, V]):
     def rows_of(elements: Elements[E, V]) -> Iterable[tuple[E, V]]:
         """Return the file rows for the elements of one key."""
         return elements.values.items()
-
-    def check_invariants(self) -> None:
-        """Assert the invariants of maps, index and undo records."""
-        self._maps.check_invariants()
-        if self._noted_key is not None:
-            assert self._of_key is self._before[self._noted_key]
-        for key, before in self._before.items():
-            assert before.now is self._maps.get(key, before.key_group)

@@ -89,11 +89,6 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
 
         return FullSnapshot(self._key_columns, states, wanted, let_go)
 
-    def check_invariants(self) -> None:
-        """Assert the invariants of every table."""
-        for table in self._tables:
-            table.check_invariants()
-
 
 def _rows(
     table: HeapTable, snapshots: Mapping[int, Any], key_group: int

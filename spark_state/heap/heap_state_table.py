@@ -236,20 +236,6 @@ class HeapStateTable(Generic[S]):
         """Return the file rows for the state of one key: the state alone."""
         return (state,)
 
-    def check_invariants(self) -> None:
-        self._entries.check_invariants()
-        for pack in self._packs:
-            pack.check_invariants()
-        in_packs = [key for pack in self._packs for key in pack]
-        assert len({*in_packs}) == len(in_packs)
-        assert self._unpacked.isdisjoint(in_packs)
-        assert not any(key in {*in_packs} for _, key, _ in self._entries)
-        if self._key is not None:
-            self._map.check_entry(self._key, self._entry)
-        self._forget_found()  # a look-up of another key may move the entry
-        for key, (key_group, _, state) in self._changes.items():
-            assert self._entries.map_for(key_group).get(key) == state
-
 
 def _undo_bytes(change: _Change[Any]) -> int:
     """Estimate the bytes of an undo record, without the current state: the maps count the current

@@ -164,13 +164,6 @@ class PackedEntries(Generic[S]):
             self._drop_taken()
         return [entry for entry, _ in of_keys]
 
-    def check_invariants(self) -> None:
-        """Assert that every row can be found and that the counts are right."""
-        assert self._left == int(self._is_left.sum())
-        assert (self._hashes[:-1] <= self._hashes[1:]).all()
-        assert (self._rows.hashes()[self._order] == self._hashes).all()
-        assert sorted(self._order.tolist()) == [*range(len(self._is_left))]
-
     def _drop_taken(self) -> None:
         """Free the memory of the rows that were taken."""
         is_left = self._is_left

@@ -146,13 +146,3 @@ class StateMapEpochs(Generic[K, S]):
             if overlaid() is None:
                 base.release()
         self._pinned = [pinned for pinned in self._pinned if not pinned[1].released]
-
-    def check_invariants(self) -> None:
-        """Assert the invariants of the map, and that the newest epoch equals the map."""
-        self._map.check_invariants()
-        assert {base.version for _, base in self._pinned} == self._map.snapshot_versions
-        assert self._changes <= self._most_changes()
-        entries = dict(self._map)
-        assert dict(self.newest) == entries
-        assert all(self.newest.get(key) == state for key, state in entries.items())
-        assert len(self.newest) == len(self._map)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_state.errors import StateHostError
 from spark_state.host import wire
-from spark_state.host.host_death import HeldMemory, WatchedHost
+from spark_state.host.host_death import WatchedHost
 from spark_state.subtasks.epoch_request import EpochRequest
 
 # A waiting task ends a host that is silent for so long: a call of a processor has kept Python's
@@ -32,24 +32,20 @@ def run_epoch(
     with connection, connection.makefile("rwb") as file:
         stream = cast(BinaryIO, file)
         batches = _marked(batches)
-        watched, held = WatchedHost.at(connection), None
+        watched = WatchedHost.at(connection)
         try:
             first = next(batches, None)
             connection.settimeout(_SILENT_SECONDS)
             _expect(stream, wire.Present)
             connection.settimeout(None)
             wire.send(stream, (request, first is not None))
-            held = _expect(stream, wire.Accepted).held
-            rows = 0
+            _expect(stream, wire.Accepted)
             if first is not None:
-                rows = wire.send_batches(stream, first.schema, chain((first,), batches))
-            wire.send(stream, wire.EndOfInput(rows))
-            durable = _expect(stream, wire.Durable)
-            received = 0
-            for batch in wire.receive_batches(stream):
-                received += batch.num_rows
-                yield batch
-            end = _expect(stream, wire.EndOfOutput)
+                wire.send_batches(stream, first.schema, chain((first,), batches))
+            wire.send(stream, wire.EndOfInput())
+            _expect(stream, wire.Durable)
+            yield from wire.receive_batches(stream)
+            _expect(stream, wire.EndOfOutput)
         except _HostFailureError as refused:
             refused.failed.reraise()
         except TimeoutError:
@@ -57,8 +53,7 @@ def run_epoch(
         except _InputFailureError as failure:
             raise failure.error from None
         except (EOFError, OSError, pa.ArrowException) as error:
-            raise _death(request, watched, held, error) from error
-        assert received == durable.rows == end.rows, (received, durable, end)
+            raise _death(request, watched, error) from error
 
 
 def _silence(request: EpochRequest, has_ended: bool) -> StateHostError:
@@ -72,15 +67,13 @@ def _silence(request: EpochRequest, has_ended: bool) -> StateHostError:
     )
 
 
-def _death(
-    request: EpochRequest, watched: WatchedHost, held: HeldMemory | None, error: Exception
-) -> StateHostError:
+def _death(request: EpochRequest, watched: WatchedHost, error: Exception) -> StateHostError:
     task, death = request.task, watched.death()
     return StateHostError(
         f"the state host of subtask {task.subtask} died in epoch {task.epoch} ({death.how()}: "
         f"{error}); a retry of the task or a restart of the query restores its state from "
         f"{request.store_url}. Its last words are in the executor's log."
-        f"{death.advice(request.spec.max_memory_mb, held)}"
+        f"{death.advice(request.spec.max_memory_mb)}"
     )
 
 

@@ -33,20 +33,6 @@ HUNG_EXIT_CODE = 75
 """Exit code of a host that ends because a subtask does not return."""
 LAST_WORDS_SIGNAL = signal.SIGUSR1
 """Signal to a host to print the position of each thread, and then end."""
-_MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class HeldMemory:
-    """Memory of a host at the start of a request. `process_bytes`: the whole process;
-    `state_bytes`: the state of operators that have a memory limit."""
-
-    process_bytes: int
-    state_bytes: int
-
-    def __str__(self) -> str:
-        state = f", {_mib(self.state_bytes)} of it state" if self.state_bytes else ""
-        return f"{_mib(self.process_bytes)}{state}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +72,7 @@ class HostDeath:
             return "it ended itself, because one of its subtasks did not return"
         return f"ended with exit code {self.status >> 8}"
 
-    def advice(self, max_memory_mb: int | None, held: HeldMemory | None) -> str:
+    def advice(self, max_memory_mb: int | None) -> str:
         """Return the likely reason and advice for the user; empty if the reason is unknown."""
         if self._number == signal.SIGBUS:
             return (
@@ -106,9 +92,8 @@ class HostDeath:
                 "a daemon that watches memory may have, or a person"
             )
         limit = "not set" if max_memory_mb is None else f"{max_memory_mb}"
-        last = "" if held is None else f" When the epoch began, it held {held}."
         return (
-            f" {reason}.{last} If memory is short, give the executor more "
+            f" {reason}. If memory is short, give the executor more "
             "(spark.executor.memoryOverhead, the container's limit), or let its hosts use less: "
             f"spark.cowstate.maxMemoryMB of each host is {limit}"
         )
@@ -223,7 +208,3 @@ def counters(groups: str, mounted_at: Path) -> Iterator[Path]:
             continue
         yield root / group.lstrip("/") / name
         yield root / name
-
-
-def _mib(size: int) -> str:
-    return f"{size / _MIB:.0f} MiB"

@@ -158,7 +158,7 @@ class StateHost:
         is_sent = False
         with self._sessions.subtask(request) as session:
             attempt = session.accept(request, lambda: _check_connected(connection))
-            wire.send(stream, wire.Accepted(self._sessions.held_memory()))
+            wire.send(stream, wire.Accepted())
             with closing(session.receive(request)) as received:
                 receive_input(connection, stream, has_input, received)
                 try:
@@ -205,10 +205,9 @@ def _send_early(stream: BinaryIO, request: EpochRequest, epoch: DurableEpoch) ->
 def _send_output(stream: BinaryIO, request: EpochRequest, epoch: DurableEpoch) -> None:
     """Send the output of a durable epoch (I3), and close the output."""
     with epoch.output as spool:
-        wire.send(stream, wire.Durable(spool.rows, epoch.report))
-        schema = request.spec.processor.output_schema
-        rows = wire.send_batches(stream, schema, spool.read())
-        wire.send(stream, wire.EndOfOutput(rows))
+        wire.send(stream, wire.Durable())
+        wire.send_batches(stream, request.spec.processor.output_schema, spool.read())
+        wire.send(stream, wire.EndOfOutput())
 
 
 def receive_input(
@@ -233,8 +232,6 @@ def receive_input(
     assert isinstance(end, wire.EndOfInput), end
     if refused is not None:
         raise refused
-    if received.rows != end.rows:
-        raise StateHostError(f"{received.rows} input rows arrived, {end.rows} were sent")
 
 
 def _check_connected(connection: socket.socket) -> None:

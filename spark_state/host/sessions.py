@@ -15,10 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import psutil
-
 from spark_state.executor import Executor
-from spark_state.host.host_death import HeldMemory
 from spark_state.host.run_rhythms import RunRhythms
 from spark_state.subtasks.epoch_request import EpochRequest, EpochTask
 from spark_state.subtasks.maintenance import Maintenance
@@ -40,7 +37,6 @@ class Sessions:
         self, clock: Callable[[], float] = time.monotonic, executor: Executor | None = None
     ) -> None:
         self._clock = clock
-        self._process = psutil.Process()
         self._backends = SubtaskBackends(executor, HostMemory(self._let_go), clock)
         self._lock = threading.Lock()
         self._letting_go = threading.Lock()
@@ -84,10 +80,6 @@ class Sessions:
         finally:
             with self._lock:
                 self._runs.end_use(task.run_id, self._clock())
-
-    def held_memory(self) -> HeldMemory:
-        """Return the memory of the process and of its state."""
-        return HeldMemory(self._process.memory_info().rss, self._backends.memory.state.bytes)
 
     def drop_unused(self, seconds: float) -> None:
         """Drop stores and local copies of tables without use for more than `seconds`."""

@@ -5,10 +5,10 @@
     EpochRequest, has input?      ->
                                   <-    Accepted, or Failed
     Arrow stream of the input     ->    (only if the task has input)
-    EndOfInput(rows)              ->
-                                  <-    Durable(rows, report), or Failed
+    EndOfInput                    ->
+                                  <-    Durable, or Failed
                                   <-    Arrow stream of the output
-                                  <-    EndOfOutput(rows)
+                                  <-    EndOfOutput
 
 A message is 8 bytes of length, big endian, and a pickle. Pickles are safe here: both ends are
 processes of the same user and the same installation, behind a directory that only this user can
@@ -29,9 +29,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 import pyarrow as pa
 
-from checkpoint_store.epochs.epoch_report import EpochReport
 from spark_state.errors import StateHostError
-from spark_state.host.host_death import HeldMemory
 from spark_state.processor.pickles import dumps
 
 _LENGTH = struct.Struct(">Q")
@@ -45,32 +43,22 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The host accepts the request: send the input. `held`: the host's memory now."""
-
-    held: HeldMemory
+    """The host accepts the request: send the input."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfInput:
-    """The input is complete. `rows`: number of input rows."""
-
-    rows: int
+    """The input is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """The epoch is durable and its barrier published (I3). `rows`: number of output rows to follow;
-    `report`: the epoch's counts and times."""
-
-    rows: int
-    report: EpochReport
+    """The epoch is durable and its barrier published (I3). The output follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfOutput:
-    """The output is complete. `rows`: number of output rows."""
-
-    rows: int
+    """The output is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +122,12 @@ def _read_exactly(stream: BinaryIO, length: int) -> bytes:
     return data
 
 
-def send_batches(stream: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write batches as an Arrow stream; return the number of rows."""
-    rows = 0
+def send_batches(stream: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write batches as an Arrow stream."""
     with pa.ipc.new_stream(pa.PythonFile(cast(IOBase, stream), mode="w"), schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-            rows += batch.num_rows
     stream.flush()
-    return rows
 
 
 def receive_batches(stream: BinaryIO) -> Iterator[pa.RecordBatch]:

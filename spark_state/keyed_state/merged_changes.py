@@ -8,7 +8,6 @@ state as applying all changelogs in order.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute
 
 from checkpoint_store.files.element_columns import EXPIRY, LIST_POSITION, USER_KEY
-from checkpoint_store.files.entry_growth import Growth, noted_growth, with_growth
 from checkpoint_store.files.state_file import (
     DELETE,
     KEY_GROUP_COLUMN,
@@ -60,32 +58,7 @@ def merged_changes(
     pairs = owners * (elements.max(initial=0) + 1) + elements
     together = value_codes(pa.chunked_array([pa.array(pairs)]))
     last = rows.filter(pa.array(are_last(owners, together, clears)))
-    return with_growth(sorted_by_key(last, key_names), _growth(changelogs))
-
-
-def _growth(changelogs: Sequence[pa.Table]) -> Growth:
-    """Return the growth that all changelogs together bring, for the states and key groups with
-    rows. The growth of a state is known only if every changelog with rows of the state has noted
-    the growth."""
-    growth: dict[str, Counter[int]] = {}
-    unknown: set[str] = set()
-    for changelog in changelogs:
-        noted = noted_growth(changelog.schema)
-        states, key_groups = _distinct(changelog[STATE]), _distinct(changelog[KEY_GROUP_COLUMN])
-        unknown |= states - noted.keys()
-        for state in states & noted.keys():
-            of_state = growth.setdefault(state, Counter())
-            for key_group in key_groups & noted[state].keys():
-                of_state[key_group] += noted[state][key_group]
-    return {
-        state: {key_group: entries for key_group, entries in of_state.items() if entries}
-        for state, of_state in growth.items()
-        if state not in unknown
-    }
-
-
-def _distinct(column: Any) -> set[Any]:
-    return set(column.unique().to_pylist())
+    return sorted_by_key(last, key_names)
 
 
 def _named_by_state(table: pa.Table, number_fixed: int) -> pa.Table:

@@ -55,25 +55,17 @@ class OperatorListState:
         self.put(())
 
 
-class BroadcastSide:
-    """Switch for changes of broadcast states. The switch is open while `handleBroadcastRows` runs,
-    because all subtasks run the method with the same rows."""
-
-    def __init__(self) -> None:
-        self.is_open = False
-
-
 class BroadcastMapState:
     """Map that is the same in every subtask. The map changes on the broadcast side only."""
 
     def __init__(
-        self, state: BroadcastOperatorState, make_row: MakeRow, side: BroadcastSide
+        self, state: BroadcastOperatorState, make_row: MakeRow, owner: OperatorStates
     ) -> None:
         self._state = state
         item_type = state.meta_info.item_type
         self._to_key = _row_of(item_type.field("key").type, make_row)
         self._to_value = _row_of(item_type.field("value").type, make_row)
-        self._side = side
+        self._owner = owner
 
     def exists(self) -> bool:
         """Return True if the map has entries."""
@@ -115,7 +107,7 @@ class BroadcastMapState:
         self._writable().clear()
 
     def _writable(self) -> BroadcastOperatorState:
-        if not self._side.is_open:
+        if not self._owner.broadcasts_may_change:
             raise UnsupportedOperationError(
                 f"broadcast state {self._state.meta_info.name!r} can be read here and not changed: "
                 "subtasks have different rows, and their states would become different. Change it "
@@ -126,7 +118,8 @@ class BroadcastMapState:
 
 class OperatorStates:
     """Operator states that a processor declares, for one run of the processor. `make_row`: makes
-    the Rows for the processor."""
+    the Rows for the processor. `broadcasts_may_change`: True while `handleBroadcastRows` runs,
+    because all subtasks run this method with the same rows."""
 
     def __init__(
         self,
@@ -134,7 +127,7 @@ class OperatorStates:
         meta_infos: Iterable[OperatorStateMetaInfo],
         make_row: MakeRow,
     ) -> None:
-        self.broadcast_side = BroadcastSide()
+        self.broadcasts_may_change = False
         self._backend = backend
         self._make_row = make_row
         self._modes: dict[str, OperatorStateMode] = {}
@@ -155,7 +148,7 @@ class OperatorStates:
         self._states[name] = (
             OperatorListState(state, self._make_row)
             if isinstance(state, ListOperatorState)
-            else BroadcastMapState(state, self._make_row, self.broadcast_side)
+            else BroadcastMapState(state, self._make_row, self)
         )
         return self._states[name]
 

@@ -1,8 +1,8 @@
-"""Description of a state in a snapshot: name, mode, type of the items, offsets of the items."""
+"""Description of an operator state: name, mode, type of the items."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
@@ -14,14 +14,12 @@ OperatorStateMode = Literal["split", "union", "broadcast"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorStateMetaInfo:
-    """Description of one state in one snapshot. `item_type`: Arrow struct of an item; for a
-    broadcast state with the fields `key` and `value`. `offsets`: rows of the items in the snapshot,
-    one row per item, in order; empty for a state that is only registered."""
+    """Description of one state. `item_type`: Arrow struct of an item; for a broadcast state with
+    the fields `key` and `value`."""
 
     name: str
     mode: OperatorStateMode
     item_type: pa.StructType
-    offsets: range = field(default=range(0), compare=False)
 
     def __str__(self) -> str:
         return f"{self.mode} of {self.item_type}"

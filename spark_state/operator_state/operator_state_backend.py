@@ -8,7 +8,6 @@ state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,13 +18,17 @@ from spark_state.errors import ConfigurationError
 from spark_state.operator_state.broadcast_checksum import broadcast_checksum
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState, broadcast_item_type
 from spark_state.operator_state.list_operator_state import ListOperatorState
-from spark_state.operator_state.meta_info import OperatorStateMetaInfo, check_compatible
+from spark_state.operator_state.meta_info import (
+    OperatorStateMetaInfo,
+    OperatorStateMode,
+    check_compatible,
+)
 from spark_state.operator_state.operator_state_snapshot import (
     OperatorState,
     OperatorStateSnapshot,
     StoredOperatorState,
 )
-from spark_state.operator_state.repartitioner import assign_items
+from spark_state.serializers import StructSerializer
 
 OperatorStateMark = dict[str, tuple[OperatorState, Any]]
 """All states at one moment, by name, each with its content."""
@@ -73,17 +76,16 @@ class OperatorStateBackend:
             StoredOperatorState(data, f"the snapshot of subtask {old}")
             for old, data in enumerate(snapshots)
         ]
-        meta_infos = _agreed(stored)
-        assigned = assign_items([snapshot.meta_infos for snapshot in stored], subtask, parallelism)
         backend = cls(forms)
-        for name, assignments in assigned.items():
-            items = [
+        for name, meta_info in _agreed(stored).items():
+            of_all = [snapshot.items(name) for snapshot in stored]
+            serializer = StructSerializer(meta_info.item_type, f"operator state {name!r}", forms)
+            items: list[Any] = [
                 item
-                for mine in assignments
-                for item in stored[mine.snapshot].items(name, mine.offsets, forms)
+                for part in _parts(meta_info.mode, of_all, subtask, parallelism)
+                for item in serializer.from_arrow(part)
             ]
-            kind = _kind(meta_infos[name])
-            backend._states[name] = kind(meta_infos[name], items, forms)
+            backend._states[name] = _kind(meta_info)(meta_info, items, forms)
         return backend
 
     def list_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
@@ -170,6 +172,23 @@ def _agreed(stored: Sequence[StoredOperatorState]) -> dict[str, OperatorStateMet
     agreed: dict[str, OperatorStateMetaInfo] = {}
     for subtask, snapshot in enumerate(stored):
         for meta_info in snapshot.meta_infos:
-            first = agreed.setdefault(meta_info.name, replace(meta_info, offsets=range(0)))
+            first = agreed.setdefault(meta_info.name, meta_info)
             check_compatible(first, meta_info, f"the snapshot of subtask {subtask}")
     return agreed
+
+
+def _parts(
+    mode: OperatorStateMode, of_all: Sequence[Any], subtask: int, parallelism: int
+) -> list[Any]:
+    """Return the items of a state that `subtask` of `parallelism` restores. `of_all`: the items of
+    each old subtask, None for a subtask without the state. Dealt round robin, item k of all items
+    goes to subtask k mod `parallelism`."""
+    held = [items for items in of_all if items is not None]
+    if mode == "union":
+        return held
+    if mode == "broadcast":
+        return [held[subtask % len(held)]]
+    if len(of_all) == parallelism:
+        return [] if of_all[subtask] is None else [of_all[subtask]]
+    together = pa.concat_arrays(held)
+    return [together.take(pa.array(range(subtask, len(together), parallelism), pa.int64()))]

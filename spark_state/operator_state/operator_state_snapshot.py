@@ -29,11 +29,9 @@ import pyarrow as pa
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.state_file import read_options, write_options
-from spark_state.codecs.codec import Forms
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState
-from spark_state.operator_state.list_operator_state import Item, ListOperatorState
+from spark_state.operator_state.list_operator_state import ListOperatorState
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
-from spark_state.serializers import StructSerializer
 
 FORMAT_VERSION = 1
 OperatorState = ListOperatorState | BroadcastOperatorState
@@ -102,12 +100,11 @@ class StoredOperatorState:
         except (pa.ArrowException, StopIteration, KeyError, TypeError, ValueError) as error:
             raise CorruptObjectError(whose, _NAME, f"not a snapshot: {error!r}") from error
 
-    def items(self, name: str, offsets: range, forms: Forms) -> list[Item]:
-        """Return the items of a state at these offsets, in these forms."""
-        meta_info = next(info for info in self.meta_infos if info.name == name)
-        serializer = StructSerializer(meta_info.item_type, f"operator state {name!r}", forms)
-        column = self._batch.column(name).take(pa.array(offsets, pa.int64()))
-        return [item for item in serializer.from_arrow(column) if item is not None]
+    def items(self, name: str) -> pa.Array[Any] | None:
+        """Return the items of a state, as structs; None if the snapshot lacks the state."""
+        if all(meta_info.name != name for meta_info in self.meta_infos):
+            return None
+        return self._batch.column(name).drop_null()
 
 
 def _describe(meta_info: OperatorStateMetaInfo, first: int, count: int) -> dict[str, Any]:
@@ -123,4 +120,4 @@ def _describe(meta_info: OperatorStateMetaInfo, first: int, count: int) -> dict[
 
 def _meta_info(name: str, mode: Any, first: int, count: int, schema: str) -> OperatorStateMetaInfo:
     item_type = pa.struct(list(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema)))))
-    return OperatorStateMetaInfo(name, mode, item_type, range(first, first + count))
+    return OperatorStateMetaInfo(name, mode, item_type)

@@ -16,7 +16,6 @@ interchangeable.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -28,34 +27,28 @@ from spark_state.processor.input.epoch_inputs import EpochInput, broadcast_input
 from spark_state.processor.input.key_grouping import KeyedInput
 
 
-@dataclass(frozen=True, slots=True)
-class HandleBroadcastRows:
-    """A step that calls `handleBroadcastRows(name, rows, state)` for each broadcast stream with
-    rows, in the order of `names`. `state`: the broadcast states by name."""
-
-    names: tuple[str, ...]
-
-    def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """Call the processor, see Step. Yields nothing, because every subtask would yield the same
-        output."""
-        states, handle_rows = run.operator_states, run.processor.handleBroadcastRows
-        for name in self.names:
-            given = run.inputs[broadcast_input(name)]
-            assert isinstance(given, EpochInput), "broadcast rows are always in memory"
-            if not given.table.num_rows:
-                continue
-            run.check()
-            states.broadcast_side.is_open = True
-            run.call.begin("handleBroadcastRows")
-            output = handle_rows(name, _rows(run, given), states.broadcast)
-            states.broadcast_side.is_open = False
-            if output is not None:
-                raise ConfigurationError(
-                    f"{type(run.processor).__name__}.handleBroadcastRows returned {output!r}; it "
-                    "must return None: every subtask calls it with the same rows, so it has no "
-                    "output. If it has a yield, take that out"
-                )
-        return iter(())
+def handle_broadcast_rows(names: tuple[str, ...], run: EpochRun) -> Iterator[Any]:
+    """Call `handleBroadcastRows(name, rows, state)` for each broadcast stream with rows, see Step,
+    in the order of `names`. `state`: the broadcast states by name. Yields nothing, because every
+    subtask would yield the same output."""
+    states, handle_rows = run.operator_states, run.processor.handleBroadcastRows
+    for name in names:
+        given = run.inputs[broadcast_input(name)]
+        assert isinstance(given, EpochInput), "broadcast rows are always in memory"
+        if not given.table.num_rows:
+            continue
+        run.check()
+        states.broadcasts_may_change = True
+        run.call.begin("handleBroadcastRows")
+        output = handle_rows(name, _rows(run, given), states.broadcast)
+        states.broadcasts_may_change = False
+        if output is not None:
+            raise ConfigurationError(
+                f"{type(run.processor).__name__}.handleBroadcastRows returned {output!r}; it "
+                "must return None: every subtask calls it with the same rows, so it has no "
+                "output. If it has a yield, take that out"
+            )
+    return iter(())
 
 
 def _rows(run: EpochRun, given: EpochInput) -> Iterator[Any]:

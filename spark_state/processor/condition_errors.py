@@ -20,7 +20,6 @@ from pyspark.errors import (
     PySparkTypeError,
     PySparkValueError,
     SessionNotSameException,
-    SparkRuntimeException,
 )
 
 from spark_state.errors import ConfigurationError, OutputRowError
@@ -153,10 +152,6 @@ def emitted_too_late(event_ms: int, watermark_ms: int) -> EmittedTooLateError:
         "are later than the watermark",
         {"emittedRowEventTime": str(event_ms), "currentWatermark": str(watermark_ms)},
     )
-
-
-class StateReadOptionError(SparkConditionError, SparkRuntimeException):
-    """An option of a `format("statestore")` read is refused, as in Spark's own reader."""
 
 
 class DeletedStateError(ConfigurationError, PySparkRuntimeError):

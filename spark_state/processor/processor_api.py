@@ -7,7 +7,7 @@ arrow     ArrowStatefulProcessor, rows of many keys as pyarrow.Tables
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,16 +18,16 @@ from spark_state.errors import ConfigurationError
 from spark_state.processor.arrow.arrow_handle import ArrowProcessorHandle
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.arrow.arrow_steps import (
-    FireTimersInBulk,
-    HandleInitialBatches,
-    HandleInputBatches,
+    fire_timers_in_bulk,
+    handle_initial_batches,
+    handle_input_batches,
 )
 from spark_state.processor.arrow.arrow_tables import ArrowTables
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.epoch_steps import Step, handle_initial_state, handle_input_rows
 from spark_state.processor.handles import DeclaringHandle, ProcessorHandle
 from spark_state.processor.row_form import RowForm, SparkRows
-from spark_state.processor.timed_steps import DUE_TIMERS, FireTimers, FireTimersOf, remove_expired
+from spark_state.processor.timed_steps import DUE_TIMERS, fire_timers, remove_expired
 from spark_state.state_descriptor import StateDescriptor
 
 _OF_ROWS = {
@@ -45,7 +45,7 @@ class ProcessorApi:
     - `row_form`: form of the rows that processors get and yield.
     - `initial_step`, `input_step`: steps for an initial state and for rows.
     - `initial_method`: method that `initial_step` calls.
-    - `fire_timers`: makes the step for timers.
+    - `fire_timers`: step for timers, after the state with the timers and the function UntilMs.
     - `handle_type`: class of the handle that `init` gets.
     - `misnamed`: methods of another API, each with the name of the method in this API.
     """
@@ -55,7 +55,7 @@ class ProcessorApi:
     initial_step: Step
     initial_method: str
     input_step: Step
-    fire_timers: FireTimersOf
+    fire_timers: Callable[..., Iterator[Any]]
     handle_type: type[DeclaringHandle]
     misnamed: Mapping[str, str]
 
@@ -64,7 +64,7 @@ class ProcessorApi:
         mode."""
         steps = [self.input_step]
         if time_mode in DUE_TIMERS:
-            steps.append(self.fire_timers(*DUE_TIMERS[time_mode]))
+            steps.append(partial(self.fire_timers, *DUE_TIMERS[time_mode]))
         if any(state.ttl_ms is not None for state in states):
             steps.append(remove_expired)
         return tuple(steps)
@@ -103,7 +103,7 @@ def by_key(row_form: RowForm) -> ProcessorApi:
         initial_step=handle_initial_state,
         initial_method="handleInitialState(key, initialState, timerValues)",
         input_step=handle_input_rows,
-        fire_timers=FireTimers,
+        fire_timers=fire_timers,
         handle_type=ProcessorHandle,
         misnamed={},
     )
@@ -115,10 +115,10 @@ def in_arrow(size: BlockSize) -> ProcessorApi:
     return ProcessorApi(
         processor_type=ArrowStatefulProcessor,
         row_form=ArrowTables(),
-        initial_step=HandleInitialBatches(size),
+        initial_step=partial(handle_initial_batches, size),
         initial_method=_OF_ROWS["handleInitialState"],
-        input_step=HandleInputBatches(size),
-        fire_timers=partial(FireTimersInBulk, size),
+        input_step=partial(handle_input_batches, size),
+        fire_timers=partial(fire_timers_in_bulk, size),
         handle_type=ArrowProcessorHandle,
         misnamed=_OF_ROWS,
     )

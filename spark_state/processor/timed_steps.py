@@ -8,57 +8,46 @@ removal of expired values                              if a state has a time to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
-from spark_state.processor.epoch_steps import (
-    KEYS_AHEAD,
-    KEYS_PER_CHECK,
-    EpochRun,
-    Step,
-    no_output,
-)
+from spark_state.processor.epoch_steps import KEYS_AHEAD, KEYS_PER_CHECK, EpochRun, no_output
 from spark_state.processor.schemas import timers_descriptor
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS, StateDescriptor
 
 _EXPIRED_AT_LEAST = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class FireTimers:
-    """A step that calls `handleExpiredTimer` for each due timer, and deletes the timer.
+UntilMs = Callable[[TimerValues], int]
+"""Returns the time up to which timers are due."""
 
-    `timers`: name of the state with the timers. `until_ms`: returns the time up to which timers are
-    due. The earliest timer fires first; timers of the same time fire in the order of the keys. The
-    step looks up the due timers before the first timer fires. So a timer that is registered during
-    the step for a past time fires in the next epoch. A timer that is deleted during the step still
-    fires. Source: Spark's own operator.
+
+def fire_timers(timers: str, until_ms: UntilMs, run: EpochRun) -> Iterator[Any]:
+    """Call `handleExpiredTimer` for each due timer, see Step, and delete the timer.
+
+    `timers`: name of the state with the timers. The earliest timer fires first; timers of the same
+    time fire in the order of the keys. The step looks up the due timers before the first timer
+    fires. So a timer that is registered during the step for a past time fires in the next epoch. A
+    timer that is deleted during the step still fires. Source: Spark's own operator.
     """
-
-    timers: str
-    until_ms: Callable[[TimerValues], int]
-
-    def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """Yield the output of the processor's calls, see Step."""
-        handle_timer, timer_values = run.processor.handleExpiredTimer, run.timer_values
-        due = run.backend.due_timers(self.timers, self.until_ms(timer_values))
-        timers = run.backend.timers(self.timers)
-        shown_keys = run.key_columns.all_shown([timer.key for timer in due])
-        run.call.begin("handleExpiredTimer", has_key=True)
-        for number, (timer, key) in enumerate(zip(due, shown_keys, strict=True)):
-            if not number % KEYS_PER_CHECK:
-                run.check()
-                if not number % KEYS_AHEAD:
-                    ahead = due[number : number + KEYS_AHEAD]
-                    run.backend.read_ahead([t.key for t in ahead], [t.key_group for t in ahead])
-            run.backend.set_current_key(timer.key, timer.key_group)
-            output = handle_timer(key, timer_values, ExpiredTimerInfo(timer.time_ms))
-            if output is None:
-                raise no_output(run, f"handleExpiredTimer returned None for key {timer.key!r}")
-            yield from run.row_form.output_of_key(timer.key, output)
-            timers.delete(timer.time_ms)
+    handle_timer, timer_values = run.processor.handleExpiredTimer, run.timer_values
+    due = run.backend.due_timers(timers, until_ms(timer_values))
+    held = run.backend.timers(timers)
+    shown_keys = run.key_columns.all_shown([timer.key for timer in due])
+    run.call.begin("handleExpiredTimer", has_key=True)
+    for number, (timer, key) in enumerate(zip(due, shown_keys, strict=True)):
+        if not number % KEYS_PER_CHECK:
+            run.check()
+            if not number % KEYS_AHEAD:
+                ahead = due[number : number + KEYS_AHEAD]
+                run.backend.read_ahead([t.key for t in ahead], [t.key_group for t in ahead])
+        run.backend.set_current_key(timer.key, timer.key_group)
+        output = handle_timer(key, timer_values, ExpiredTimerInfo(timer.time_ms))
+        if output is None:
+            raise no_output(run, f"handleExpiredTimer returned None for key {timer.key!r}")
+        yield from run.row_form.output_of_key(timer.key, output)
+        held.delete(timer.time_ms)
 
 
 def remove_expired(run: EpochRun) -> Iterator[Any]:
@@ -72,10 +61,6 @@ def remove_expired(run: EpochRun) -> Iterator[Any]:
     run.backend.remove_expired(_EXPIRED_AT_LEAST + 2 * run.backend.number_of_changes())
     return iter(())
 
-
-UntilMs = Callable[[TimerValues], int]
-FireTimersOf = Callable[[str, UntilMs], Step]
-"""Makes the step that fires the timers of a state, up to a time."""
 
 DUE_TIMERS: Mapping[str, tuple[str, UntilMs]] = {
     "ProcessingTime": (PROCESSING_TIMERS, TimerValues.getCurrentProcessingTimeInMs),

@@ -2,10 +2,10 @@
 
 The database with the best `score` becomes the backend's own database. The restore downloads the
 files and deletes the rows of other key groups as ranges, at no cost per row. After a change of
-parallelism there may be more databases. The restore copies the rows of each further database as
-bytes, and downloads the next database meanwhile. See Flink's RocksDBIncrementalRestoreOperation. A
-database whose rows this release would write differently, because a schema has changed, is left to
-the caller, who reads files row by row.
+parallelism there may be more databases. The restore downloads one further database after the other,
+and copies its rows as bytes. See Flink's RocksDBIncrementalRestoreOperation. A database whose rows
+this release would write differently, because a schema has changed, is left to the caller, who reads
+files row by row.
 
 Flink starts with an empty database if no handle has three quarters of the handle's key groups in
 the range, because deleted rows stay in the files for a time. Here the best database is always
@@ -15,9 +15,8 @@ taken: copying the rows of half a database costs more than deleting the other ha
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -33,9 +32,6 @@ from spark_state.rocksdb.database import IF_THE_DISK_IS_FULL, ReadOnlyDatabase, 
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.restored_database import RestoredDatabase, has_same_rows
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
-
-Fetch = Callable[[RestoredDatabase, Path], Path]
-"""Function that downloads the files of a database into a folder and returns the folder."""
 
 
 def restored_backend(
@@ -62,13 +58,13 @@ def restored_backend(
         for state in restore.states:
             backend.open_table(state.descriptor)
         backend.forget_others()
-        with closing(_fetched(databases[1:], home.folder, fetch)) as others:
-            for database, files in others:
-                families = [f for state in database.contents.states for f in state.families]
-                with ReadOnlyDatabase(files, families) as rows:
-                    backend.copy(rows, database, restore.check)
-                shutil.rmtree(files)
-                restore.check()
+        for database in databases[1:]:
+            files = fetch(database, home.folder / "other")
+            families = [f for state in database.contents.states for f in state.families]
+            with ReadOnlyDatabase(files, families) as rows:
+                backend.copy(rows, database, restore.check)
+            shutil.rmtree(files)
+            restore.check()
         on_error.pop_all()
     names = {database.handle.name for database in databases}
     return backend, tuple(handle for handle in restore.handles if handle.name not in names)
@@ -92,25 +88,6 @@ def _fitting(restore: BackendRestore) -> Iterator[RestoredDatabase]:
                 frozenset(descriptor.name for descriptor in held),
                 tables_of(handle, contents),
             )
-
-
-def _fetched(
-    databases: Sequence[RestoredDatabase], folder: Path, fetch: Fetch
-) -> Generator[tuple[RestoredDatabase, Path], None, None]:
-    """Yield each database, with the folder of downloaded files below `folder`. The next database is
-    downloaded while the caller uses the current database, so the disk has at most two downloaded
-    databases."""
-    with ThreadPoolExecutor(1, "cowstate-restore") as ahead:
-
-        def begin(number: int) -> Future[Path]:
-            return ahead.submit(fetch, databases[number], folder / f"other-{number}")
-
-        fetching = begin(0) if databases else None
-        for number, database in enumerate(databases, 1):
-            assert fetching is not None
-            files = fetching.result()
-            fetching = begin(number) if number < len(databases) else None
-            yield database, files
 
 
 def _fetch(

@@ -120,11 +120,10 @@ class EpochTask:
     """A task of a micro-batch.
 
     `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
-    application; `run_id`: id of the query's run; `subtask` in [0, parallelism);
-    `in_unseen_function`: True if the task runs in a foreachBatch function set outside Python, for
-    which nobody completes epochs; `ended_runs`: runs of queries that had ended at the start of this
-    run, as far as the driver knows; `start`: None if nobody looked at the checkpoint before the
-    query started, because the query was not started in Python.
+    application; `run_id`: id of the query's run; `subtask` in [0, parallelism); `ended_runs`: runs
+    of queries that had ended at the start of this run, as far as the driver knows; `start`: None if
+    nobody looked at the checkpoint before the query started, because the query was not started in
+    Python.
     """
 
     query_id: str
@@ -132,7 +131,6 @@ class EpochTask:
     epoch: int
     subtask: int
     attempt: int
-    in_unseen_function: bool
     ended_runs: tuple[str, ...] = ()
     start: OperatorStart | None = None
 

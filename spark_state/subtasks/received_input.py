@@ -30,11 +30,9 @@ class ReceivedInput:
         self._spilled: SpilledRows | None = None
         share_bytes = share.most_bytes or 0
         self._run_bytes = max(share_bytes // _COPIES // _LEAST_PART_OF_SHARE, _LEAST_RUN_BYTES)
-        self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows. Raises StateHostError if the local disk has no room for the rows."""
-        self.rows += batch.num_rows
         self._batches.append(batch)
         if self._share.most_bytes is None:
             return

@@ -25,7 +25,6 @@ from checkpoint_store.runs.run_errors import EpochsLostError, RunOverError
 from spark_state.errors import ConfigurationError, FencedError
 from spark_state.subtasks.epoch_attempt import EpochAttempt
 from spark_state.subtasks.epoch_request import (
-    NEVER_RUN,
     CheckpointSettings,
     EpochRequest,
     EpochTask,
@@ -40,25 +39,13 @@ _EPOCHS_BETWEEN_RETENTIONS = 10
 # the checkpoint.
 EPOCHS_BETWEEN_LOOKS = 16
 _SECONDS_BETWEEN_SWEEPS = 3600.0
-_OTHER_STORE = (
+_CAUSES = (
     "is spark.cowstate.store the one of the last run, and the operator's name (the processor's "
-    "class, unless name= is given) the same?"
+    "class, unless name= is given) the same? If these are the operator's first rows, start the "
+    "query again, which sees that in Spark's logs. A foreachBatch function that was not set in "
+    "Python must run an action over the whole batch every time: rows of other batches are lost to "
+    "the operator. Then begin with a new checkpoint."
 )
-_OF_UNSEEN_FUNCTION = (
-    "If they are, and the query has a foreachBatch function that was not set in Python, it may "
-    "have run no action on the batches before; Spark commits such a batch, and its rows are lost "
-    "to the operator. Let it run an action over the whole batch every time, and begin with a new "
-    "checkpoint."
-)
-
-
-def _cause(task: EpochTask) -> str:
-    if task.start is not None and task.start.newest_epoch == NEVER_RUN:
-        return (
-            "the operator had not run when the query started. If these are its first rows, start "
-            f"the query again, which sees that in Spark's logs. Otherwise, {_OTHER_STORE}"
-        )
-    return f"{_OTHER_STORE} {_OF_UNSEEN_FUNCTION}" if task.in_unseen_function else _OTHER_STORE
 
 
 def store_metadata(request: EpochRequest) -> StoreMetadata:
@@ -232,7 +219,7 @@ class StoreSession:
         if epoch > 0 and (had_state or not (never_ran or attempt.settings.start_empty)):
             raise ConfigurationError(
                 f"the query is at epoch {epoch}, but {self.url} holds no state of the "
-                f"epochs before: {_cause(task)} To begin with empty state all "
+                f"epochs before: {_CAUSES} To begin with empty state all "
                 "the same, set spark.cowstate.startEmpty to true and start the query again"
             )
 

@@ -287,7 +287,6 @@ class ScriptedOperator:
             epoch=self._epoch,
             subtask=subtask,
             attempt=self._attempt,
-            in_unseen_function=False,
         )
         return EpochRequest(self._spec, task, ())
 

@@ -38,6 +38,9 @@ class Model(HeapTableModel):
     def new_table(self) -> HeapElementTable[int, tuple[int]]:
         return HeapElementTable("n", Numbers(), KEY_GROUPS, self.current, lambda _, value: value[0])
 
+    def maps(self) -> Any:
+        return self.table._maps._maps
+
     def follow(self, contents: Contents, key: Key, row: Any) -> None:
         held = contents.setdefault(key, {})
         if row is None:

@@ -81,7 +81,6 @@ def test_kept_epochs_agree_with_dicts_whatever_is_applied_after_them(
             for key in [key for key, state in changed.items() if state is None]:
                 expected.pop(key, None)
             assert dict(epochs.newest) == expected
-            epochs.check_invariants()
             for kept_epoch in kept:
                 kept_epoch.check()
             if drop < len(kept):
@@ -191,9 +190,6 @@ def test_readers_see_whole_epochs_while_a_thread_applies_others(
         met: Counter[str] = sum((reader.result() for reader in reading), Counter())
         with view.snapshot() as last:
             assert dict(last) == writer.expected(last)
-        state = view._state
-        assert state is not None
-        state._epochs.check_invariants()
     assert met["epochs"] > 100
     assert met["behind"] > 0, "no epoch came while a reader was reading another"
     assert {"read", "changes"} <= set(writer.reader.calls)

@@ -95,7 +95,7 @@ class TestRefusals:
             (lambda path: shutil.rmtree(path / "state" / "0" / "0"), r"partitions \[1\] of 2"),
             (lambda path: shutil.rmtree(path / "state"), "has no state"),
             (lambda path: shutil.rmtree(path / "offsets"), "is not a checkpoint: metadata or"),
-            (lambda path: shutil.rmtree(path), "does not exist; pass a query's"),
+            (lambda path: shutil.rmtree(path), "is not a checkpoint: metadata or"),
             (
                 lambda path: [delete(file) for file in (path / "offsets").glob("[0-9]*")],
                 "has no batch yet",

@@ -50,7 +50,7 @@ def plan(spark: SparkSession, **changes: Any) -> DataFrame:
 
 
 REFUSED: dict[str, Callable[[SparkSession], dict[str, Any]]] = {
-    r"got DataFrame; call it with df\.groupBy": lambda spark: {"grouped": spark.range(1)},
+    r"got DataFrame; pass df\.groupBy": lambda spark: {"grouped": spark.range(1)},
     "must be an instance of a class": lambda _: {"processor": RunningTotals},
     "output_schema: 'key strin' is not a schema": lambda _: {"output_schema": "key strin"},
     "neither a StructType nor DDL text": lambda _: {"output_schema": 5},

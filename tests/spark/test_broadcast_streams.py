@@ -169,8 +169,8 @@ REFUSED: list[tuple[Callable[[Payments], dict[str, Any]], type[Exception], str]]
         ConfigurationError,
         "is a dict .* DataFrame",
     ),
-    (lambda p: {"broadcast": {"limits": 1}}, ConfigurationError, "must be a DataFrame, got int"),
-    (lambda p: {"broadcast": {7: p.rows_of("rules", RULE)}}, ConfigurationError, "is a str, not 7"),
+    (lambda p: {"broadcast": {"limits": 1}}, ConfigurationError, "is a dict .* got {'limits': 1}"),
+    (lambda p: {"broadcast": {7: p.rows_of("rules", RULE)}}, ConfigurationError, "got {7: Data"),
     (
         lambda p: {"broadcast": {"limits": p.spark.createDataFrame([("de", 1, 2)], RULE)}},
         ConfigurationError,

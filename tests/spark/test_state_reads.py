@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from checkpoint_store.errors import VersionNotRetainedError
 from spark_state import ConfigurationError
 from tests.spark.test_time_modes import TimedStream
 from tests.support.applications import streams
@@ -155,10 +155,11 @@ def test_what_cannot_be_read_is_an_error_that_names_the_way_out(checkpoints: Che
         read(checkpoints, at, {"stateVarName": "tota"})
     with pytest.raises(ConfigurationError, match="leave readRegisteredTimers out"):
         read(checkpoints, at, {"readRegisteredTimers": "true"})
-    with pytest.raises(ConfigurationError, match="leave one of the two out"):
+    with pytest.raises(PySparkException, match="stateVarName") as caught:
         read(checkpoints, at, {"readRegisteredTimers": "true", "stateVarName": "total"})
-    with pytest.raises(VersionNotRetainedError):
-        read(checkpoints, checkpoints.on_cowstate, {"stateVarName": "total", "batchId": "-1"})
+    assert caught.value.getCondition() == "STDS_CONFLICT_OPTIONS"
+    with pytest.raises(PySparkException, match=r"batchId.*negative"):
+        read(checkpoints, at, {"stateVarName": "total", "batchId": "-1"})
 
 
 def test_a_session_that_is_not_enabled_asks_spark_only(checkpoints: Checkpoints) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,67 +16,46 @@ from spark_state.processor.input.epoch_inputs import INITIAL_ROWS, KEYED_ROWS
 from spark_state.processor.timed_steps import UntilMs
 
 
-@dataclass(frozen=True, slots=True)
-class HandleInputBatches:
-    """A step that calls `handleInputBatch` for all rows. `size`: the greatest number of rows and of
+def handle_input_batches(size: BlockSize, run: EpochRun) -> Iterator[Any]:
+    """Call `handleInputBatch` for all rows, see Step. `size`: the greatest number of rows and of
     bytes in one call."""
-
-    size: BlockSize
-
-    def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """Yield the output of the processor's calls, see Step."""
-        for batch in _batches(run, KEYED_ROWS, self.size):
-            run.call.begin("handleInputBatch")
-            output = run.processor.handleInputBatch(batch, run.timer_values)
-            yield from _checked(run, "handleInputBatch", output)
+    for batch in _batches(run, KEYED_ROWS, size):
+        run.call.begin("handleInputBatch")
+        output = run.processor.handleInputBatch(batch, run.timer_values)
+        yield from _checked(run, "handleInputBatch", output)
 
 
-@dataclass(frozen=True, slots=True)
-class HandleInitialBatches:
-    """A step that calls `handleInitialBatch` for the rows of an initial state."""
-
-    size: BlockSize
-
-    def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """Call the processor, see Step. Yields nothing."""
-        for batch in _batches(run, INITIAL_ROWS, self.size):
-            run.call.begin("handleInitialBatch")
-            output = run.processor.handleInitialBatch(batch, run.timer_values)
-            if output is not None:
-                raise ConfigurationError(
-                    f"{type(run.processor).__name__}.handleInitialBatch returned {output!r}; it "
-                    "has no output and must return None. If it has a yield, take that out"
-                )
-        return iter(())
+def handle_initial_batches(size: BlockSize, run: EpochRun) -> Iterator[Any]:
+    """Call `handleInitialBatch` for the rows of an initial state, see Step. Yields nothing."""
+    for batch in _batches(run, INITIAL_ROWS, size):
+        run.call.begin("handleInitialBatch")
+        output = run.processor.handleInitialBatch(batch, run.timer_values)
+        if output is not None:
+            raise ConfigurationError(
+                f"{type(run.processor).__name__}.handleInitialBatch returned {output!r}; it "
+                "has no output and must return None. If it has a yield, take that out"
+            )
+    return iter(())
 
 
-@dataclass(frozen=True, slots=True)
-class FireTimersInBulk:
-    """A step that calls `handleExpiredTimers` for all due timers, and deletes the timers.
-
-    `size.rows`: the greatest number of timers in one call. `timers`: name of the state with the
-    timers. `until_ms`: returns the time up to which timers are due. The order of the timers is the
-    order of FireTimers.
-    """
-
-    size: BlockSize
-    timers: str
-    until_ms: UntilMs
-
-    def __call__(self, run: EpochRun) -> Iterator[Any]:
-        """Yield the output of the processor's calls, see Step."""
-        due = run.backend.due_timers(self.timers, self.until_ms(run.timer_values))
-        timers = run.backend.timers(self.timers)
-        for first in range(0, len(due), self.size.rows):
-            run.check()
-            part = due[first : first + self.size.rows]
-            run.backend.read_ahead([t.key for t in part], [t.key_group for t in part])
-            run.call.begin("handleExpiredTimers")
-            output = run.processor.handleExpiredTimers(_expired(run, part), run.timer_values)
-            yield from _checked(run, "handleExpiredTimers", output)
-            for timer in part:
-                run.backend.set_current_key(timer.key, timer.key_group)
-                timers.delete(timer.time_ms)
+def fire_timers_in_bulk(
+    size: BlockSize, timers: str, until_ms: UntilMs, run: EpochRun
+) -> Iterator[Any]:
+    """Call `handleExpiredTimers` for all due timers, see Step, and delete the timers. The order of
+    the timers is the order of `fire_timers`. `size.rows`: the greatest number of timers in one
+    call; `timers`: name of the state with the timers."""
+    due = run.backend.due_timers(timers, until_ms(run.timer_values))
+    held = run.backend.timers(timers)
+    for first in range(0, len(due), size.rows):
+        run.check()
+        part = due[first : first + size.rows]
+        run.backend.read_ahead([t.key for t in part], [t.key_group for t in part])
+        run.call.begin("handleExpiredTimers")
+        output = run.processor.handleExpiredTimers(_expired(run, part), run.timer_values)
+        yield from _checked(run, "handleExpiredTimers", output)
+        for timer in part:
+            run.backend.set_current_key(timer.key, timer.key_group)
+            held.delete(timer.time_ms)
 
 
 def _batches(run: EpochRun, name: str, size: BlockSize) -> Iterator[KeyedBatch]:

@@ -32,7 +32,8 @@ from typing import Protocol
 
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.errors import CheckpointStoreError
-from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
+from spark_state.checkpointing.due_epochs import is_due
+from spark_state.checkpointing.watermarks import Policy
 
 _SECONDS_BETWEEN_TRIES = 5.0
 _TIMES_TO_ASK = 2
@@ -59,16 +60,16 @@ class ClockStore(Protocol):
 
 
 class Clock:
-    """Decides about ticks. `seconds`: returns the seconds since 1970."""
+    """Decides about ticks. `policy`: see is_due; `seconds`: returns the seconds since 1970."""
 
     def __init__(
         self,
         store: ClockStore,
-        is_due: DueInEventTime | DueInProcessingTime,
+        policy: Policy | None,
         seconds: Callable[[], float],
     ) -> None:
         self._store = store
-        self._is_due = is_due
+        self._policy = policy
         self._seconds = seconds
         self._query_id: str | None = None
         self._times: Sequence[SubtaskTime] = ()
@@ -106,8 +107,8 @@ class Clock:
             return ClockOffset(last.tick + 1, None) if may_ask else last
         is_logged = last.query is not None
         now = self._seconds() if self._stopped_at is None else self._stopped_at
-        is_due = self._is_due(self._times, int(now * 1000), after_tick=self._has_ticked)
-        return ClockOffset(last.tick + 1, self._query_id) if is_due or not is_logged else last
+        ticks = is_due(self._times, int(now * 1000), self._policy, after_tick=self._has_ticked)
+        return ClockOffset(last.tick + 1, self._query_id) if ticks or not is_logged else last
 
     def _look(self) -> bool:
         """Read the results of the last batch. Return False if the store cannot be read now."""

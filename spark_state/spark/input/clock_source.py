@@ -35,7 +35,6 @@ from checkpoint_store.objects.named_object import put_if_absent
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
 from spark_state.checkpointing.watermarks import Policy
 from spark_state.errors import ConfigurationError
 from spark_state.processor.input.epoch_inputs import control_key_group
@@ -148,11 +147,9 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
     """A clock with the methods that Spark calls. Offsets are ClockOffsets in JSON."""
 
     def __init__(self, settings: ClockSettings) -> None:
-        policy = settings.policy
-        is_due = DueInProcessingTime() if policy is None else DueInEventTime(policy)
         self._settings = settings
         self._files = ClockFiles(settings)
-        self._clock = Clock(self._files, is_due, time.time)
+        self._clock = Clock(self._files, settings.policy, time.time)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The offset before the first tick."""

@@ -68,16 +68,13 @@ class OperatorCall:
     def check_grouped(self) -> None:
         """Raise ConfigurationError unless `grouped`, and `initial_state` if set, are results of
         `df.groupBy(…)`."""
-        if not is_grouped(self.grouped):
-            raise ConfigurationError(
-                "transform_with_state needs a grouped DataFrame, got "
-                f"{type(self.grouped).__name__}; call it with df.groupBy(…)"
-            )
-        if self.initial_state is not None and not is_grouped(self.initial_state):
-            raise ConfigurationError(
-                "the initial state must be a grouped DataFrame, got "
-                f"{type(self.initial_state).__name__}; pass df.groupBy(…)"
-            )
+        initial = () if self.initial_state is None else (self.initial_state,)
+        for given in (self.grouped, *initial):
+            if not is_grouped(given):
+                raise ConfigurationError(
+                    "the input and the initial state must be grouped DataFrames, got "
+                    f"{type(given).__name__}; pass df.groupBy(…)"
+                )
 
     def on_spark(self, spark_method: str) -> DataFrame:
         """Call Spark's own method of this name, and return the method's result."""

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
-from spark_state.processor.broadcast_steps import HandleBroadcastRows
+from spark_state.processor.broadcast_steps import handle_broadcast_rows
 from spark_state.processor.epoch_steps import Step
 from spark_state.processor.input.epoch_inputs import (
     EpochInputs,
@@ -113,7 +114,7 @@ def _sides(
             broadcast_rows(name, rows, configuration.parallelism)
             for name, rows in call.broadcast.items()
         ]
-        steps.append(HandleBroadcastRows(tuple(call.broadcast)))
+        steps.append(partial(handle_broadcast_rows, tuple(call.broadcast)))
     if call.initial_state is not None:
         df, given = call.grouped._df, call.initial_state
         sides.append(initial_rows(df, given, key_fields, configuration.max_parallelism))

@@ -55,18 +55,14 @@ class SideRows:
 def check_broadcast(grouped: DataFrame, broadcast: Any) -> None:
     """Raise ConfigurationError unless `broadcast` is a dict of streaming DataFrames by name, of the
     session of `grouped`, and `grouped` is a stream, too."""
-    if not isinstance(broadcast, Mapping):
+    if not isinstance(broadcast, Mapping) or not all(
+        isinstance(name, str) and name and isinstance(df, DataFrame)
+        for name, df in broadcast.items()
+    ):
         raise ConfigurationError(
-            "broadcast is a dict of streaming DataFrames by their names, got "
-            f"{type(broadcast).__name__}"
+            f"broadcast is a dict of streaming DataFrames by their names, got {broadcast!r}"
         )
     for name, df in broadcast.items():
-        if not isinstance(name, str) or not name:
-            raise ConfigurationError(f"the name of a broadcast stream is a str, not {name!r}")
-        if not isinstance(df, DataFrame):
-            raise ConfigurationError(
-                f"broadcast stream {name!r} must be a DataFrame, got {type(df).__name__}"
-            )
         if not _is_of_session(df, grouped.sparkSession):
             raise session_not_same(f"broadcast stream {name!r} and the grouped DataFrame")
         if not df.isStreaming:

@@ -14,7 +14,7 @@ With Spark Connect no plan can be rebuilt, so only this case is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from spark_state.spark.session.logical_plans import (
     column_of,
     dataframe_of,
     elements,
+    nodes_of,
 )
 
 EVENT_TIME_COLUMN, UPSTREAM_COLUMN = "_cowstate_event_ms", "_cowstate_upstream"
@@ -104,7 +105,7 @@ def check_not_behind_aggregation(df: DataFrame) -> None:
     if is_connect(df.sparkSession):
         is_behind = has_aggregated_watermark(plan_nodes(df))
     else:
-        aggregates = [node for node in _nodes(analyzed_plan(df)) if class_of(node) == "Aggregate"]
+        aggregates = [node for node in nodes_of(analyzed_plan(df)) if class_of(node) == "Aggregate"]
         is_behind = any(node.isStreaming() and _watermarks(node) for node in aggregates)
     if is_behind:
         raise UnsupportedOperationError(
@@ -145,7 +146,7 @@ def _only_delay_ms(df: DataFrame) -> tuple[int, ...]:
 
 def _watermarks(plan: Any) -> dict[str, Any]:
     """The watermarks of a plan, each once, by id."""
-    return {_node_id(node): node for node in _nodes(plan) if class_of(node) == _WATERMARK}
+    return {_node_id(node): node for node in nodes_of(plan) if class_of(node) == _WATERMARK}
 
 
 class _Carrier:
@@ -218,7 +219,7 @@ class _Carrier:
 def _has_the_only_column(plan: Any, watermarks: list[Any]) -> bool:
     """Return True if the plan has a single watermark and no union, and the rows have the
     watermark's column."""
-    if len(watermarks) > 1 or any(class_of(node) == _UNION for node in _nodes(plan)):
+    if len(watermarks) > 1 or any(class_of(node) == _UNION for node in nodes_of(plan)):
         return False
     event = elements(watermarks[0].output())[_event_index(watermarks[0])]
     return event.exprId().id() in {a.exprId().id() for a in elements(plan.output())}
@@ -239,9 +240,3 @@ def _delay_ms(watermark: Any) -> int:
 def _node_id(watermark: Any) -> str:
     """The id of a watermark. In a union of a DataFrame with itself, one watermark appears twice."""
     return str(watermark.productElement(0).toString())
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
-    for child in elements(plan.children()):
-        yield from _nodes(child)

@@ -34,7 +34,6 @@ from spark_state.spark.session.batch_identity import (
     EPOCH,
     QUERY,
     batch_identity,
-    is_in_unseen_function,
 )
 from spark_state.spark.session.planned_operators import function_name
 from spark_state.spark.session.worker_loading import called_in_workers
@@ -110,7 +109,6 @@ def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:
         epoch=batch.epoch,
         subtask=subtask,
         attempt=context.taskAttemptId(),
-        in_unseen_function=is_in_unseen_function(context, batch.query_id),
         ended_runs=ended_runs(context),
         start=named_start(context, batch.query_id, spec.operator),
     )

@@ -33,19 +33,18 @@ def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> No
     store = str(spark.conf.get("spark.app.id")), root
     if store in _usable:
         return
-    use = _use if is_local(spark) else _use_with_others
-    called_near_stores(spark, use, root, settings.store_retry_seconds, settings.store_options)
+    shared = not is_local(spark)
+    called_near_stores(
+        spark, _use, root, settings.store_retry_seconds, settings.store_options, shared
+    )
     _usable.add(store)
 
 
-def _use_with_others(root: str, retry_seconds: float, store_options: Mapping[str, Any]) -> None:
-    check_mount(root)
-    _use(root, retry_seconds, store_options)
-
-
-def _use(root: str, retry_seconds: float, store_options: Mapping[str, Any]) -> None:
+def _use(root: str, retry_seconds: float, options: Mapping[str, Any], shared: bool) -> None:
+    if shared:
+        check_mount(root)
     name = f"usable-{uuid4().hex}"
-    store = RetryingObjectStore(open_object_store(root, store_options), retry_seconds)
+    store = RetryingObjectStore(open_object_store(root, options), retry_seconds)
     store.put(name, b"")
     with suppress(CheckpointStoreError):  # queries can run without the right to delete
         store.delete([name])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
 from spark_state.spark.session.connect_sessions import is_connect
-
-_GREATEST_PORT = 65_535
 
 
 class MetricsServer:
@@ -69,11 +66,6 @@ def serve_metrics(
         raise ConfigurationError(
             f"serve_metrics needs the session, got {spark!r}: pass what getOrCreate() returns"
         )
-    given: Any = port
-    if not isinstance(given, int) or not 0 <= given <= _GREATEST_PORT:
-        raise ConfigurationError(
-            f"port is {port!r}; allowed are 1 to {_GREATEST_PORT}, and 0 for a free port"
-        )
     try:
         from prometheus_client import CollectorRegistry, start_http_server
 
@@ -86,10 +78,9 @@ def serve_metrics(
     registry.register(OperatorCollector(lambda: spark.streams.active, subtasks=subtasks))
     try:
         server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        in_use = error.errno == errno.EADDRINUSE
-        advice = "choose another port, or 0 for a free one" if in_use else "choose another one"
+    except (OSError, OverflowError, TypeError) as error:  # for a port that is no port, too
         raise ConfigurationError(
-            f"cannot serve metrics at {host}:{port}: {error}; {advice}"
+            f"cannot serve metrics at {host}:{port!r}: {error}; choose another port, or 0 for a "
+            "free one, or another address"
         ) from error
     return MetricsServer(host, server, thread)

@@ -183,8 +183,6 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     """Read a checkpoint. Raises ConfigurationError if the location is not the checkpoint of a query
     with state, UnsupportedOperationError for a checkpoint of an unknown form, and
     UnsupportedFormatError for a file of a later Spark version."""
-    if not files.exists():
-        raise ConfigurationError(f"{files.url} does not exist; pass a query's checkpointLocation")
     if not files.exists("metadata") or not files.exists("offsets"):
         raise ConfigurationError(
             f"{files.url} is not a checkpoint: metadata or offsets/ is missing. Pass the query's "

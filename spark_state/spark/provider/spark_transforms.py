@@ -28,7 +28,7 @@ from spark_state.spark.provider.provider_class import (
 from spark_state.spark.queries.connect_queries import written_frame
 from spark_state.spark.session.connect_plans import plan_nodes
 from spark_state.spark.session.connect_sessions import is_connect
-from spark_state.spark.session.logical_plans import analyzed_plan, elements
+from spark_state.spark.session.logical_plans import analyzed_plan, nodes_of
 from spark_state.spark.session.replaced_methods import replace_once
 from spark_state.spark.session.session_facts import changed_setting
 
@@ -105,8 +105,4 @@ def _starting(spark_method: Callable[..., Any]) -> Callable[..., Any]:
 def _has_transform(df: DataFrame) -> bool:
     if is_connect(df.sparkSession):
         return any(node.name in _OPERATORS for node in plan_nodes(df))
-    return _is_in(analyzed_plan(df))
-
-
-def _is_in(plan: Any) -> bool:
-    return plan.nodeName() in _OPERATORS or any(map(_is_in, elements(plan.children())))
+    return any(node.nodeName() in _OPERATORS for node in nodes_of(analyzed_plan(df)))

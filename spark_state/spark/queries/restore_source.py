@@ -33,7 +33,6 @@ from spark_state.errors import ConfigurationError
 from spark_state.savepoints.shared_epoch import (
     directory_name,
     epochs_of,
-    epochs_text,
     shared_epoch,
 )
 from spark_state.spark.session.connect_sessions import called_in_task, is_connect
@@ -117,9 +116,8 @@ def _found(
         is_directory = histories[0].url.rstrip("/") != own
         history = _of_name(operator, chosen, histories) if is_directory else histories[0]
         _check_same(history.url, history.metadata, configuration, key_schema_json)
-        if chosen.epoch is not None:
-            epoch = _asked_epoch(history, chosen.epoch)
-        else:
+        epoch = chosen.epoch
+        if epoch is None:
             epoch = _newest_epoch(chosen, histories, before)
         history.checkpoint_at(epoch)
     except NotAStoreError as error:
@@ -145,17 +143,6 @@ def _not_there(chosen: RestoreFrom, operator: str, below: Sequence[str]) -> Conf
         f"of an operator{there}: set it to <spark.cowstate.store>/<query id>, or to "
         "<spark.cowstate.store>/<query id>/<operator>, with or without @<number of an epoch>"
     )
-
-
-def _asked_epoch(history: OperatorHistory, epoch: int) -> int:
-    versions = history.versions()
-    if epoch not in versions:
-        there = f"epochs {epochs_text(versions)}" if versions else "no epoch yet"
-        raise ConfigurationError(
-            f"{RESTORE_KEY}: {history.url} does not have epoch {epoch}, it has {there}. Name one "
-            "that it has, or leave @epoch out for the newest"
-        )
-    return epoch
 
 
 def _newest_epoch(

@@ -44,15 +44,6 @@ def named_run(context: TaskContext, query_id: str) -> str | None:
     return run if query == query_id else None
 
 
-def is_in_unseen_function(context: TaskContext, query_id: str) -> bool:
-    """Return True if an action in foreachBatch runs this task, without a call of `name_run` before.
-    Spark runs each batch as one execution, and the actions of the function as executions nested in
-    the batch's execution."""
-    execution = context.getLocalProperty(_EXECUTION)
-    below = execution != context.getLocalProperty(_ROOT_EXECUTION)
-    return below and named_run(context, query_id) is None
-
-
 def batch_identity(context: TaskContext) -> BatchIdentity | None:
     """The query, run and batch of a task; None outside of a streaming query's thread. Raises
     BatchIdentityError if the task knows its query, but not its run."""
@@ -66,12 +57,12 @@ def batch_identity(context: TaskContext) -> BatchIdentity | None:
 
 def _run_of_spark(context: TaskContext, query_id: str) -> str:
     """The job group, if the job group is the id of a run. In foreachBatch the description of the
-    job must name the run, too, because a call of setJobGroup in user code replaces both."""
+    job must name the run, too, because a call of setJobGroup in user code replaces both. Spark runs
+    each batch as one execution, and the actions of foreachBatch as executions nested in it."""
     job_group = context.getLocalProperty(JOB_GROUP)
     description = context.getLocalProperty(_DESCRIPTION) or ""
-    is_of_spark = not is_in_unseen_function(context, query_id) or (
-        f"runId = {job_group}" in description
-    )
+    is_nested = context.getLocalProperty(_EXECUTION) != context.getLocalProperty(_ROOT_EXECUTION)
+    is_of_spark = not is_nested or f"runId = {job_group}" in description
     if job_group is not None and job_group != query_id and _is_uuid(job_group) and is_of_spark:
         return job_group
     raise BatchIdentityError(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,6 +36,13 @@ def class_of(plan: Any) -> str:
 def analyzed_plan(df: DataFrame) -> Any:
     """The plan of a DataFrame, with all names resolved."""
     return df._jdf.queryExecution().analyzed()
+
+
+def nodes_of(plan: Any) -> Iterator[Any]:
+    """The nodes of a plan, each before the nodes below."""
+    yield plan
+    for child in elements(plan.children()):
+        yield from nodes_of(child)
 
 
 def output_of(df: DataFrame) -> list[Any]:

@@ -16,7 +16,12 @@ from pyspark.sql import DataFrame
 
 from spark_state.spark.session.connect_plans import functions_of, plan_nodes
 from spark_state.spark.session.connect_sessions import is_connect
-from spark_state.spark.session.logical_plans import analyzed_plan, class_of, elements
+from spark_state.spark.session.logical_plans import (
+    analyzed_plan,
+    class_of,
+    elements,
+    nodes_of,
+)
 from spark_state.subtasks.epoch_request import (
     OperatorSpec,
     RestoreSource,
@@ -104,21 +109,21 @@ def _connect_functions(df: DataFrame) -> list[re.Match[str]]:
 
 def operators_in(plan: Any) -> tuple[PlannedOperator, ...]:
     """The operators in a logical plan of the JVM, each once."""
-    return tuple(dict.fromkeys(operator for operator, _ in _nodes(plan)))
+    return tuple(dict.fromkeys(operator for operator, _ in _operator_nodes(plan)))
 
 
 def inputs_of(plan: Any) -> list[OperatorInputs]:
     """The operators in an analysed plan, each once, with their sources. Spark counts the sources of
     a query in the order of the leaves of its plan."""
-    leaves = [leaf for leaf in _leaves(plan) if leaf.isStreaming()]
+    streams = _streams(plan)
     places: dict[PlannedOperator, set[int]] = {}
-    for operator, node in _nodes(plan):
-        below = [leaf for leaf in _leaves(node) if leaf.isStreaming()]
+    for operator, node in _operator_nodes(plan):
+        below = _streams(node)
         places.setdefault(operator, set()).update(
-            place for place, leaf in enumerate(leaves) if any(leaf == each for each in below)
+            place for place, leaf in enumerate(streams) if any(leaf == each for each in below)
         )
     return [
-        OperatorInputs(operator, tuple(sorted(of_operator)), len(leaves))
+        OperatorInputs(operator, tuple(sorted(of_operator)), len(streams))
         for operator, of_operator in places.items()
     ]
 
@@ -131,26 +136,21 @@ def has_input(plan: Any, operator: PlannedOperator) -> bool:
     does not run the operators that read only such relations.
     """
     return any(
-        leaf.isStreaming() and not (class_of(leaf) == _EMPTY_SOURCE and leaf.data().isEmpty())
-        for planned, node in _nodes(plan)
+        not (class_of(leaf) == _EMPTY_SOURCE and leaf.data().isEmpty())
+        for planned, node in _operator_nodes(plan)
         if planned == operator
-        for leaf in _leaves(node)
+        for leaf in _streams(node)
     )
 
 
-def _nodes(plan: Any) -> Iterator[tuple[PlannedOperator, Any]]:
-    if class_of(plan) == _NODE:
-        # The function is the first field of the node. The field's name differs between releases.
-        name = _FUNCTION.fullmatch(plan.productElement(0).name())
-        if name and name["plan_id"] in _planned:
-            yield _planned[name["plan_id"]], plan
-    for child in elements(plan.children()):
-        yield from _nodes(child)
+def _operator_nodes(plan: Any) -> Iterator[tuple[PlannedOperator, Any]]:
+    for node in nodes_of(plan):
+        if class_of(node) == _NODE:
+            # The function is the first field of the node. Releases differ in the field's name.
+            name = _FUNCTION.fullmatch(node.productElement(0).name())
+            if name and name["plan_id"] in _planned:
+                yield _planned[name["plan_id"]], node
 
 
-def _leaves(plan: Any) -> Iterator[Any]:
-    children = elements(plan.children())
-    if not children:
-        yield plan
-    for child in children:
-        yield from _leaves(child)
+def _streams(plan: Any) -> list[Any]:
+    return [leaf for leaf in elements(plan.collectLeaves()) if leaf.isStreaming()]

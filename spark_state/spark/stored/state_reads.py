@@ -28,14 +28,9 @@ from checkpoint_store.epochs.completed_checkpoint import StateSchema
 from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.spark_checkpoint import listed_commits
-from spark_state.errors import ConfigurationError
 from spark_state.spark.session.logical_plans import entries_of
 from spark_state.spark.session.operator_configuration import is_enabled
 from spark_state.spark.session.replaced_methods import replace_once
-from spark_state.spark.stored.change_options import (
-    check_last_batch_of_changes,
-    first_batch_of_changes,
-)
 from spark_state.spark.stored.spark_state_changes import changes_frame
 from spark_state.spark.stored.spark_state_columns import (
     StateRead,
@@ -96,46 +91,52 @@ def _answered(reader: DataFrameReader, path: Any, on_spark: Callable[[], DataFra
     if source not in (STATE, METADATA) or not is_enabled(dict(spark.conf.getAll)):
         return on_spark()
     jreader: Any = reader._jreader
-    options = entries_of(jreader.extraOptions())
-    given = {name.lower(): value for name, value in options.items()}
-    checkpoint = path if isinstance(path, str) else given.get("path", "")
+    given = {name.lower(): value for name, value in entries_of(jreader.extraOptions()).items()}
+    if isinstance(path, str):
+        given["path"] = path
     if source == STATE:
-        ours = _state(spark, checkpoint, given)
+        ours = _state(spark, given)
         return on_spark() if ours is None else ours
     spark_rows = on_spark()
-    rows = _metadata(spark, checkpoint, given.get("batchid"))
+    rows = _metadata(spark, given.get("path", ""), given.get("batchid"))
     return spark_rows.union(rows) if rows is not None else spark_rows
 
 
-def _state(spark: SparkSession, checkpoint: str, given: Mapping[str, str]) -> DataFrame | None:
-    """The state that a read asks for; None if the state is not cowstate's."""
+def _state(spark: SparkSession, given: Mapping[str, str]) -> DataFrame | None:
+    """The state that a read asks for; None if the state is not cowstate's. Raises Spark's own
+    errors for options that Spark refuses."""
     of_timers = given.get("readregisteredtimers", "false").lower() == "true"
     name = given.get("statevarname", "").strip()
-    operators = operators_of(checkpoint, dict(spark.conf.getAll)) if name or of_timers else {}
-    operator = operators.get(int(given.get("operatorid", "0")))
+    if not name and not of_timers:
+        return None
+    asked = _options_of_spark(spark, given)
+    operators = operators_of(given["path"], dict(spark.conf.getAll))
+    operator = operators.get(asked.operatorId())
     if operator is None:
         return None
-    if name and of_timers:
-        raise ConfigurationError(
-            "options stateVarName and readRegisteredTimers are both set; leave one of the two out"
-        )
-    first = first_batch_of_changes(given)
-    newest = _newest_committed(checkpoint)
-    committed = int(given.get("batchid") or given.get("changeendbatchid") or newest)
-    if first is not None:
-        check_last_batch_of_changes(first, committed, newest, checkpoint)
+    feed, partitions = asked.readChangeFeedOptions(), asked.fromSnapshotOptions()
+    last = feed.get().changeEndBatchId() if asked.readChangeFeed() else asked.batchId()
     read = StateRead(
         operator,
         name,
-        epoch=operator.epoch_of(committed),
-        flatten=given.get("flattencollectiontypes", "true").lower() == "true",
-        partition=int(given["snapshotpartitionid"]) if "snapshotpartitionid" in given else None,
+        epoch=operator.epoch_of(last),
+        flatten=asked.flattenCollectionTypes(),
+        partition=partitions.get().snapshotPartitionId() if partitions.isDefined() else None,
     )
     if of_timers:
         return timers_frame(spark, read)
-    if first is not None:
-        return changes_frame(spark, read, first)
+    if asked.readChangeFeed():
+        return changes_frame(spark, read, feed.get().changeStartBatchId())
     return state_frame(spark, read)
+
+
+def _options_of_spark(spark: SparkSession, given: Mapping[str, str]) -> Any:
+    """The options of a read as Spark's own reader parses and checks the options."""
+    jvm: Any = spark._jvm
+    session = spark._jsparkSession
+    conf = session.sessionState().newHadoopConf()
+    package = jvm.org.apache.spark.sql.execution.datasources.v2.state
+    return package.StateSourceOptions.apply(session, conf, dict(given))
 
 
 def _metadata(spark: SparkSession, checkpoint: str, batch: str | None) -> DataFrame | None:
@@ -171,13 +172,3 @@ def _state_variable(state: StateSchema) -> dict[str, Any]:
         "stateVariableType": f"{kind}State",
         "ttlEnabled": state.ttl_ms is not None,
     }
-
-
-def _newest_committed(checkpoint: str) -> int:
-    """The newest batch that Spark has committed. Raises ConfigurationError if there is none."""
-    batches = [*listed_commits(open_object_store(checkpoint))]
-    if not batches:
-        raise ConfigurationError(
-            f"the query of {checkpoint} has not committed a batch: let it run one, and read then"
-        )
-    return batches[-1]

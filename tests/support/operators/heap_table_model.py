@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.heap.heap_state_table import HeapStateTable
 from spark_state.keyed_state.current_key import CurrentKey
+from tests.support.operators.state_map_model import check_map
 
 KEY_GROUPS = KeyGroupRange(0, 2)
 Key = tuple[int, ...]
@@ -55,6 +57,10 @@ class HeapTableModel(ABC):
     @abstractmethod
     def new_table(self) -> Any:
         """The table, which is empty."""
+
+    @abstractmethod
+    def maps(self) -> Any:
+        """The maps of the table."""
 
     @abstractmethod
     def follow(self, contents: Contents, key: Key, row: Any) -> None:
@@ -108,4 +114,18 @@ class HeapTableModel(ABC):
             self.follow(followed, key, row)
         assert followed == self.now
         assert [key_group(key) for key in changes.keys] == list(changes.key_groups)
-        self.table.check_invariants()
+        for entries in self.maps()._maps.values():
+            check_map(entries)
+
+
+def check_packs(table: HeapStateTable[Any]) -> None:
+    """Assert that packs and maps have each key once, and that a pack finds each of its rows."""
+    in_packs = [key for pack in table._packs for key in pack]
+    in_maps = [key for _, key, _ in table._entries]
+    assert len({*in_packs, *in_maps}) == len(in_packs) + len(in_maps)
+    assert table._unpacked.isdisjoint(in_packs)
+    for pack in table._packs:
+        assert len(pack) == pack._is_left.sum()
+        assert (pack._hashes[:-1] <= pack._hashes[1:]).all()
+        assert (pack._rows.hashes()[pack._order] == pack._hashes).all()
+        assert sorted(pack._order.tolist()) == [*range(len(pack._is_left))]

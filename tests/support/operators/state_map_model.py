@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
-from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from spark_state.heap import copy_on_write_state_map
+from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap, chain
 from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
 
 State = list[int]
@@ -57,6 +59,39 @@ class OpenSnapshot:
         encodes each state at once."""
         for key, state in islice(self.reader, entries):
             self.read.append((key.name, list(state)))
+
+
+def check_map(entries: CopyOnWriteStateMap[Any, Any]) -> None:
+    """Assert the invariants of a map that hold between operations."""
+    capacity, rehashed = len(entries.primary_table), entries.incremental_rehash_table
+    assert capacity & (capacity - 1) == 0
+    assert len(rehashed) in (0, 2 * capacity)
+    assert 0 <= entries.rehash_index < capacity if rehashed else entries.rehash_index == 0
+    most = (len(rehashed) or capacity) * 3 // 4
+    assert entries.threshold == most or capacity == copy_on_write_state_map.MAXIMUM_CAPACITY
+    assert rehashed or len(entries) <= entries.threshold
+    versions = entries.snapshot_versions
+    assert entries.highest_required_snapshot_version == max(versions, default=0)
+    keys: set[Any] = set()
+    for table, size in (
+        (entries.primary_table, entries.primary_table_size),
+        (rehashed, entries.incremental_rehash_table_size),
+    ):
+        before = len(keys)
+        for index, head in enumerate(table):
+            previous = None
+            for entry in chain(head):
+                assert entry.hash & (len(table) - 1) == index
+                assert (entry.hash & (capacity - 1) < entries.rehash_index) == (table is rehashed)
+                assert entry.key not in keys
+                keys.add(entry.key)
+                for version in versions:
+                    if entry.entry_version < version:
+                        assert entry.state_version < version, "the snapshot sees a later state"
+                    elif previous is not None:
+                        assert previous.entry_version >= version, "it sees a later entry"
+                previous = entry
+        assert len(keys) - before == size
 
 
 class StateMapModel:
@@ -133,7 +168,7 @@ class StateMapModel:
         opened.snapshot.release()
 
     def check(self) -> None:
-        self.map.check_invariants()
+        check_map(self.map)
         assert len(self.map) == len(self.expected)
         assert sorted(self.map.snapshot_versions) == [
             opened.snapshot.version for opened in self.open

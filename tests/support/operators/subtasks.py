@@ -161,7 +161,6 @@ class Host:
     subtask: int = 0
     run_id: str = "run-1"
     session: SubtaskSession | None = None
-    in_unseen_function: bool = False
     maintenance: Maintenance | None = None
     report: EpochReport | None = None
     backends: SubtaskBackends = field(default_factory=SubtaskBackends)
@@ -175,7 +174,6 @@ class Host:
             epoch=epoch,
             subtask=self.subtask,
             attempt=attempt,
-            in_unseen_function=self.in_unseen_function,
             start=self.start,
         )
         return EpochRequest(self.spec, task, ())

@@ -26,8 +26,6 @@ from checkpoint_store.errors import (
     StoreUnavailableError,
     VersionNotRetainedError,
 )
-from checkpoint_store.objects.local_object_store import LocalObjectStore
-from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.live_state import ROWS_PER_BATCH, LiveView, live_view
 from tests.support.eventually import PATIENCE_SECONDS, eventually
@@ -40,7 +38,6 @@ from tests.support.operators.scripted_reader import (
     unavailable,
     value,
 )
-from tests.support.tables.table_rows_of import ScriptedTable, gone, put, schema_json
 
 NEVER, OFTEN = 600.0, 0.005
 
@@ -446,28 +443,6 @@ def test_the_thread_of_a_view_that_was_dropped_ends_by_itself() -> None:
     eventually(lambda: not view_threads())
     gc.collect()
     assert dropped() is None
-
-
-def test_a_table_is_followed_from_its_url(tmp_path: Path) -> None:
-    table = ScriptedTable(LocalObjectStore(tmp_path))
-    table.commit(0, put(1, "a", 1), put(2, "b", 2))
-    with live_view(f"file://{tmp_path}", poll_seconds=OFTEN) as view:
-        assert dict(view) == {1: {"name": "a", "count": 1}, 2: {"name": "b", "count": 2}}
-        first = view.snapshot()
-        newest = table.commit(1, put(1, "a", 10), gone(2), put(3, None, 3))
-        view.wait_for(newest.version, PATIENCE_SECONDS)
-        assert dict(view) == {1: {"name": "a", "count": 10}, 3: {"name": None, "count": 3}}
-        assert view.timestamp == datetime.datetime.fromtimestamp(
-            newest.timestamp_ms / 1000, datetime.UTC
-        )
-        wider = schema_json(id="long", name="string", count="integer", extra="boolean")
-        files = [table.write(2, [put(3, "c", 3, True)], wider)]
-        newest = table.publish(2, files, wider, merges_schema=True)
-        view.wait_for(newest.version, PATIENCE_SECONDS)
-        assert view.get(3) == {"name": "c", "count": 3, "extra": True}
-        assert (view.get(1)["extra"], first.get(1)) == (None, {"name": "a", "count": 1})
-        by_id = view.snapshot().to_arrow().sort_by("id")
-        assert by_id.equals(open_store(f"file://{tmp_path}").read().sort_by("id"))
 
 
 def test_a_url_without_a_store_is_refused(tmp_path: Path) -> None:

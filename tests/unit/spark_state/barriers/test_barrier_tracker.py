@@ -24,24 +24,6 @@ SCRIPTS: dict[str, tuple[int, list[tuple[str, str]]]] = {
         1,
         [("a1 a|1 a2 a|2 a|3 a|6 a3 a.", "a1 (1) a2 (2) (3) (6) a3 a.")],
     ),
-    "records pass while barriers are missing": (
-        3,
-        [
-            ("a1 c1 a|1 a2 b|1 b1", "a1 c1 a2 b1"),
-            ("c|1 c2", "(1) c2"),
-            ("b|2 b2 c|2 a|2", "b2 (2)"),
-        ],
-    ),
-    "epochs are pending side by side": (
-        3,
-        [
-            ("a|1 a|2 a1 b|1 a|3 b|2", "a1"),
-            ("c|1", "(1)"),
-            ("c|2", "(2)"),
-            ("c|3 c1", "c1"),
-            ("b|3", "(3)"),
-        ],
-    ),
     "an aligned epoch ends all older ones": (
         3,
         [("a|1 b|1 a|2 b|3 a|3", ""), ("c|3", "(1-) (2-) (3)"), ("a|4 b|4 c|4", "(4)")],
@@ -93,7 +75,7 @@ def test_the_oldest_of_too_many_pending_epochs_is_dropped() -> None:
 def test_the_end_of_input_aborts_what_is_pending() -> None:
     gate = tracking_gate(2)
     feed(gate, "a|1 a|2 b1")
-    assert words_of(gate, gate.end_of_input()) == "(1-) (2-)"
+    assert words_of(gate.end_of_input()) == "(1-) (2-)"
 
 
 def test_statistics_name_the_channels_waited_for() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
-from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
+from spark_state.checkpointing.due_epochs import is_due
 
 NOW = 1_000
 
 
 @pytest.mark.parametrize(
-    ("timers", "is_due"),
+    ("timers", "expected"),
     [
         ([], False),
         ([None, None], False),
@@ -21,14 +21,14 @@ NOW = 1_000
     ],
 )
 def test_in_processing_time_a_timer_is_due_at_its_time(
-    timers: list[int | None], is_due: bool
+    timers: list[int | None], expected: bool
 ) -> None:
     times = [SubtaskTime(0, (), timer, None) for timer in timers]
-    assert DueInProcessingTime()(times, NOW, after_tick=True) is is_due
+    assert is_due(times, NOW, None, after_tick=True) is expected
 
 
 @pytest.mark.parametrize(
-    ("times", "is_due"),
+    ("times", "expected"),
     [
         ([], False),
         ([SubtaskTime(40, (90,), None, None)], True),
@@ -49,18 +49,18 @@ def test_in_processing_time_a_timer_is_due_at_its_time(
     ],
 )
 def test_in_event_time_after_a_tick_an_epoch_is_due_if_its_watermark_is_a_new_one(
-    times: list[SubtaskTime], is_due: bool
+    times: list[SubtaskTime], expected: bool
 ) -> None:
-    assert DueInEventTime("min")(times, NOW, after_tick=True) is is_due
+    assert is_due(times, NOW, "min", after_tick=True) is expected
 
 
 def test_in_event_time_the_policy_of_several_watermarks_counts() -> None:
     times = [SubtaskTime(50, (90, 50), None, None)]
-    assert not DueInEventTime("min")(times, NOW, after_tick=True)
-    assert DueInEventTime("max")(times, NOW, after_tick=True)
+    assert not is_due(times, NOW, "min", after_tick=True)
+    assert is_due(times, NOW, "max", after_tick=True)
 
 
 def test_in_event_time_what_did_not_fire_for_want_of_a_tick_is_due() -> None:
     times = [SubtaskTime(90, (90,), 90, None)]
-    assert DueInEventTime("min")(times, NOW, after_tick=False)
-    assert not DueInEventTime("min")([SubtaskTime(90, (90,), 91, None)], NOW, after_tick=False)
+    assert is_due(times, NOW, "min", after_tick=False)
+    assert not is_due([SubtaskTime(90, (90,), 91, None)], NOW, "min", after_tick=False)

@@ -41,25 +41,9 @@ def test_a_snapshot_of_some_key_groups_leaves_the_other_maps_alone() -> None:
     assert table.map_for(2).snapshot_versions == set()
 
 
-def test_it_knows_how_many_entries_each_key_group_has() -> None:
-    table = table_with_two_groups()
-    table.map_for(2).put("c", [0])
-    table.map_for(4).remove("d")
-    assert table.sizes() == {2: 2, 4: 0}
-
-
 def test_each_map_is_released_when_its_key_group_is_written() -> None:
     table = table_with_two_groups()
     snapshot, other = table.snapshot(ALL), table.snapshot(ALL)
     snapshot[2].release()
     assert [table.map_for(group).snapshot_versions for group in (2, 4)] == [{2}, {1, 2}]
     assert [*other[2], *other[4]] == [("b", [2]), ("d", [4])]
-    table.check_invariants()
-
-
-def test_check_invariants_looks_into_every_map() -> None:
-    table = table_with_two_groups()
-    table.check_invariants()
-    table.map_for(4).primary_table_size = 3
-    with pytest.raises(AssertionError):
-        table.check_invariants()

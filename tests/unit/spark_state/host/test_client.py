@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -16,10 +15,8 @@ import pytest
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
-from spark_state.host.host_death import HeldMemory
 from spark_state.host.server import receive_input
 from spark_state.subtasks.received_input import ReceivedInput
-from tests.support.operators.epoch_reports import NOTHING_DONE
 from tests.support.operators.subtasks import OUTPUT, Host, operator, table_of
 
 Answer = Callable[[BinaryIO], None]
@@ -51,16 +48,12 @@ def converse(tmp_path: Path, batches: Iterator[pa.RecordBatch], answer: Answer) 
         assert task.fileno() == -1
 
 
-HELD = HeldMemory(process_bytes=0, state_bytes=0)
-REPORT = replace(NOTHING_DONE, rows_in=1, rows_out=1, changed=1, entries=1, written_bytes=100)
-
-
 def output_cut_by(count: int) -> Answer:
     def answer(stream: BinaryIO) -> None:
-        wire.send(stream, wire.Accepted(HELD))
+        wire.send(stream, wire.Accepted())
         list(wire.receive_batches(stream))
         assert isinstance(wire.receive(stream), wire.EndOfInput)
-        wire.send(stream, wire.Durable(1, REPORT))
+        wire.send(stream, wire.Durable())
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, OUTPUT) as writer:
             writer.write_table(pa.table({"key": ["a"], "rows": [1], "total": [1]}, OUTPUT))
@@ -87,7 +80,7 @@ def test_an_error_of_the_tasks_own_input_is_not_taken_for_the_hosts(
         raise pa.ArrowInvalid("upstream's own failure")
 
     def read_all(stream: BinaryIO) -> None:
-        wire.send(stream, wire.Accepted(HELD))
+        wire.send(stream, wire.Accepted())
         while stream.read(1):
             pass
 
@@ -109,13 +102,11 @@ def test_an_error_while_input_arrives_is_told_when_the_task_has_sent_all(
     batch = pa.record_batch({"number": pa.array(range(200_000))})
 
     class Refuses:
-        rows = 0
-
         def add(self, batch: pa.RecordBatch) -> None:
             raise error
 
     def answer(stream: BinaryIO) -> None:
-        wire.send(stream, wire.Accepted(HELD))
+        wire.send(stream, wire.Accepted())
         received = cast(ReceivedInput, Refuses())
         with socket.socket() as unused, pytest.raises(type(error)) as caught:
             receive_input(unused, stream, True, received)

@@ -19,40 +19,37 @@ from spark_state.errors import StateHostError
 from spark_state.executor import Executor
 from spark_state.host import host_death
 from spark_state.host.client import run_epoch
-from spark_state.host.host_death import HeldMemory, HostDeath, WatchedHost, counted_in, counters
+from spark_state.host.host_death import HostDeath, WatchedHost, counted_in, counters
 from spark_state.host.launcher import connect
 from spark_state.processor.pickles import dumps
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.processors.processors import RunningTotals
-
-HELD = HeldMemory(900 << 20, 600 << 20)
 
 
 class TestWords:
     def test_a_kill_that_the_kernel_counted_was_for_memory(self) -> None:
         death = HostDeath(int(signal.SIGKILL), (3, 4))
         assert death.how() == "killed by the operating system for memory"
-        advice = death.advice(512, HELD)
+        advice = death.advice(512)
         assert "oom_kill of its control group rose from 3 to 4" in advice
-        assert "When the epoch began, it held 900 MiB, 600 MiB of it state." in advice
         assert "spark.cowstate.maxMemoryMB of each host is 512" in advice
 
     def test_a_kill_that_nobody_counts_may_have_been_for_memory(self) -> None:
         death = HostDeath(int(signal.SIGKILL), None)
         assert death.how() == "ended by SIGKILL"
-        advice = death.advice(None, None)
+        advice = death.advice(None)
         assert "The operating system may have killed it for memory" in advice
         assert "spark.cowstate.maxMemoryMB of each host is not set" in advice
 
     def test_a_kill_that_the_kernel_did_not_count_was_somebody_elses(self) -> None:
         death = HostDeath(int(signal.SIGKILL), (3, 3))
         assert death.how() == "ended by SIGKILL"
-        assert "The kernel has not killed it for memory" in death.advice(None, HELD)
+        assert "The kernel has not killed it for memory" in death.advice(None)
 
     def test_where_only_the_count_is_known_it_decides(self) -> None:
         assert HostDeath(None, (0, 1)).how() == "killed by the operating system for memory"
         assert HostDeath(None, (1, 1)).how() == "nobody knows how"
-        assert HostDeath(None, (1, 1)).advice(None, None) == ""
+        assert HostDeath(None, (1, 1)).advice(None) == ""
 
     @pytest.mark.parametrize(
         ("status", "how"),
@@ -65,13 +62,13 @@ class TestWords:
     def test_other_deaths_are_named_and_not_laid_to_memory(self, status: int, how: str) -> None:
         death = HostDeath(status, (3, 4))
         assert death.how() == how
-        assert death.advice(512, HELD) == ""
+        assert death.advice(512) == ""
 
     def test_a_bus_error_is_laid_to_the_disk_under_spilled_input(self) -> None:
         death = HostDeath(int(signal.SIGBUS), (3, 4))
         assert death.how() == "ended by SIGBUS"
-        assert "read errors of the disk" in death.advice(512, HELD)
-        assert "memory" not in death.advice(512, HELD)
+        assert "read errors of the disk" in death.advice(512)
+        assert "memory" not in death.advice(512)
 
 
 def test_the_count_is_found_in_both_versions_of_control_groups(tmp_path: Path) -> None:
@@ -121,12 +118,11 @@ def message_of_death(executor: Executor, folder: Path, how: Callable[[], Any]) -
 @pytest.mark.process
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells the status")
 class TestDeadHosts:
-    def test_sigkill_is_told_with_what_the_host_held(
+    def test_sigkill_is_told_with_the_limit_of_the_memory(
         self, executor: Executor, tmp_path: Path
     ) -> None:
         message = message_of_death(executor, tmp_path, lambda: os.kill(os.getpid(), signal.SIGKILL))
         assert "died in epoch 0 (ended by SIGKILL" in message
-        assert "When the epoch began, it held " in message
         assert "spark.cowstate.maxMemoryMB of each host is 256" in message
 
     def test_a_count_that_rises_meanwhile_says_that_it_was_for_memory(

@@ -159,17 +159,6 @@ def test_a_user_key_may_be_any_sequence(backend: Backend, user_key: Any) -> None
     assert not backend.map.exists()
 
 
-def test_a_map_without_user_keys_is_none(backend: Backend) -> None:
-    backend.map.updateValue(("x", 1), ("v", 1))
-    backend.next_epoch()
-    backend.map.removeKey(("x", 1))
-    assert not backend.map.exists()
-    assert backend.heap.changes()["_op"].to_pylist() == ["delete"]
-    backend.map.updateValue(("x", 1), ("v", 1))
-    backend.map.clear()
-    assert not backend.map.exists()
-
-
 NAN_KEYS: list[tuple[Any, Any]] = [
     ((math.nan, [1]), (float("nan"), [1])),
     ((-0.0, None), (0.0, None)),

@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from checkpoint_store.files.entry_growth import noted_growth, with_growth
 from checkpoint_store.files.state_file import STATE_METADATA
 from spark_state.keyed_state.merged_changes import merged_changes
 from spark_state.keyed_state.state_rows import state_columns
@@ -97,21 +96,3 @@ def test_a_state_that_nobody_knows_is_not_guessed() -> None:
     unknown = changelog({"count": ("count", NUMBER)}, ("a", "count", "put", {"n": 1}))
     with pytest.raises(KeyError, match="count"):
         merged_changes(["key"], {}, [unknown])
-
-
-def test_the_growth_of_all_is_noted_as_far_as_each_has_noted_it() -> None:
-    types = {"count": ("count", NUMBER), "place": ("place", NUMBER)}
-    of_count = changelog(types, ("a", "count", "put", {"n": 1}))
-    of_both = changelog(types, ("a", "count", "delete", None), ("b", "place", "put", {"n": 1}))
-    # Key group 9 belongs to a subtask that does not read these rows.
-    first = with_growth(of_count, {"count": {3: 1, 9: 5}})
-    then = with_growth(of_both, {"count": {3: -2}, "place": {3: 1}})
-    kinds: Any = {"count": "value", "place": "value"}
-
-    def noted(*changelogs: pa.Table) -> dict[str, dict[int, int]]:
-        return noted_growth(merged_changes(["key"], kinds, changelogs).schema)
-
-    assert noted(first, then) == {"count": {3: -1}, "place": {3: 1}}
-    assert noted(first, with_growth(of_both, {"count": {3: -1}})) == {"count": {}}
-    assert noted(of_count, then) == {"place": {3: 1}}
-    assert noted(of_count, of_both) == {}

@@ -25,10 +25,10 @@ def states() -> OperatorStates:
 
 @pytest.fixture
 def rules(states: OperatorStates) -> BroadcastMapState:
-    states.broadcast_side.is_open = True
+    states.broadcasts_may_change = True
     states.broadcast["rules"].updateValue(("de",), (100,))
     states.broadcast["rules"].updateValue(("fr",), (50,))
-    states.broadcast_side.is_open = False
+    states.broadcasts_may_change = False
     return states.broadcast["rules"]
 
 
@@ -58,7 +58,7 @@ def test_a_broadcast_state_has_the_methods_of_a_map_state(
     assert list(rules.keys()) == [("de",), ("fr",)]
     assert next(rules.keys()).country == "de"
     assert [value.most for value in rules.values()] == [100, 50]
-    states.broadcast_side.is_open = True
+    states.broadcasts_may_change = True
     rules.removeKey(("de",))
     assert not rules.containsKey(("de",))
     rules.clear()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
-from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import ConfigurationError, StateMigrationError, StateValueError
 from spark_state.operator_state import operator_state_snapshot
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
@@ -214,7 +214,7 @@ def test_a_snapshot_of_a_newer_release_is_refused(monkeypatch: pytest.MonkeyPatc
         OperatorStateBackend.restore(snapshots)
 
 
-def test_a_snapshot_is_an_arrow_stream_with_an_offset_for_every_item() -> None:
+def test_a_snapshot_is_an_arrow_stream_with_a_row_for_every_item() -> None:
     (data,) = snapshots_of(2)
     batch = pa.ipc.open_stream(data).read_next_batch()
     nothing = {"positions": None, "watermark": None, "options": None}
@@ -224,12 +224,11 @@ def test_a_snapshot_is_an_arrow_stream_with_an_offset_for_every_item() -> None:
         nothing | {"watermark": {"milliseconds": 1000}},
         nothing | {"options": {"key": {"name": "columns"}, "value": {"values": ["a", "b"]}}},
     ]
-    stored = operator_state_snapshot.StoredOperatorState(data, "a snapshot")
+    described = json.loads(pa.ipc.open_stream(data).schema.metadata[b"cowstate.states"])
     assert [
-        (meta_info.name, meta_info.mode, meta_info.offsets) for meta_info in stored.meta_infos
+        tuple(state[key] for key in ("name", "mode", "first", "count")) for state in described
     ] == [
-        ("positions", "split", range(2)),
-        ("watermark", "union", range(2, 3)),
-        ("options", "broadcast", range(3, 4)),
+        ("positions", "split", 0, 2),
+        ("watermark", "union", 2, 1),
+        ("options", "broadcast", 3, 1),
     ]
-    assert stored.items("positions", range(1, 2), PLAIN_FORMS) == [("0.1", 1)]

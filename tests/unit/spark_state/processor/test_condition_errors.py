@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.errors import (
-    IllegalArgumentException,
     PySparkException,
     PySparkRuntimeError,
     SessionNotSameException,
@@ -17,21 +16,6 @@ from spark_state.errors import ConfigurationError
 from spark_state.processor import condition_errors
 
 OF_SPARK: list[tuple[Callable[[], PySparkException], type[PySparkException], str, str, str]] = [
-    (
-        lambda: condition_errors.unknown_output_mode("foo"),
-        IllegalArgumentException,
-        "STREAMING_OUTPUT_MODE.INVALID",
-        "42KDE",
-        "Invalid streaming output mode: foo. Accepted output modes are 'Append', 'Complete', "
-        "'Update'.",
-    ),
-    (
-        lambda: condition_errors.unknown_time_mode("foo"),
-        IllegalArgumentException,
-        "STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE",
-        "42802",
-        "Unknown time mode foo. Accepted timeMode modes are 'none', 'processingTime', 'eventTime'",
-    ),
     (
         lambda: condition_errors.session_not_same("a and b"),
         SessionNotSameException,
@@ -45,45 +29,6 @@ OF_SPARK: list[tuple[Callable[[], PySparkException], type[PySparkException], str
         "STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED",
         "42802",
         "State variable with name s has already been defined in the StatefulProcessor.",
-    ),
-    (
-        lambda: condition_errors.state_not_nullable("s", "struct<n:int>"),
-        PySparkRuntimeError,
-        "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE",
-        "XXKST",
-        "If Avro encoding is enabled, all the fields in the schema for column family s must be "
-        "nullable when using the TransformWithState operator. Please make the schema nullable. "
-        "Current schema: struct<n:int>",
-    ),
-    (
-        lambda: condition_errors.timer_without_time("register_timer"),
-        PySparkRuntimeError,
-        "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE",
-        "42802",
-        "Failed to perform stateful processor operation=register_timer with invalid "
-        "timeMode=NoTime",
-    ),
-    (
-        lambda: condition_errors.timer_in_init("delete_timer"),
-        PySparkRuntimeError,
-        "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE",
-        "42802",
-        "Failed to perform stateful processor operation=delete_timer with invalid handle "
-        "state=CREATED.",
-    ),
-    (
-        lambda: condition_errors.ttl_in_time_mode("s", "EventTime"),
-        PySparkRuntimeError,
-        "STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL",
-        "42802",
-        "Cannot use TTL for state=s in timeMode=EventTime, use TimeMode.ProcessingTime() instead.",
-    ),
-    (
-        lambda: condition_errors.ttl_not_positive("s", -5),
-        PySparkRuntimeError,
-        "STATEFUL_PROCESSOR_TTL_DURATION_MUST_BE_POSITIVE",
-        "42802",
-        "TTL duration must be greater than zero for State store operation=update on state=s.",
     ),
 ]
 

@@ -140,35 +140,6 @@ def test_a_snapshot_that_is_given_up_leaves_nothing(
     assert not [*tmp_path.glob("*/checkpoint-*")]
 
 
-@pytest.mark.parametrize("parts", [2, 3, 8])
-@pytest.mark.long
-def test_databases_are_cut_and_put_together(
-    stored: StoredDatabases, backend: RocksDBKeyedStateBackend, parts: int
-) -> None:
-    put(backend, range(200))
-    put(backend, range(50), number=1)
-    before, entries = contents(backend), list(backend.entries_by_key_group())
-    whole = stored.snapshot(backend)
-    first, last = KEY_GROUPS.start, KEY_GROUPS.end
-    starts = [first + len(KEY_GROUPS) * part // parts for part in range(parts)]
-    ranges = [
-        KeyGroupRange(start, end - 1)
-        for start, end in zip(starts, [*starts[1:], last + 1], strict=True)
-    ]
-    written: list[StateHandle] = []
-    for key_groups in ranges:
-        narrowed = [replace(handle, key_groups=key_groups) for handle in whole]
-        part, _ = stored.restored(narrowed, STATES, key_groups)
-        assert list(part.entries_by_key_group()) == [entries[group - first] for group in key_groups]
-        written += stored.snapshot(part)
-        part.close()
-    restored, rest = stored.restored(written, STATES, KEY_GROUPS)
-    assert rest == ()
-    assert contents(restored) == before
-    assert list(restored.entries_by_key_group()) == entries
-    restored.close()
-
-
 def test_pieces_of_one_database_are_taken_and_what_is_between_them_is_not(
     stored: StoredDatabases, backend: RocksDBKeyedStateBackend
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state.errors import BroadcastStateError, ConfigurationError, UnsupportedOperationError
-from spark_state.processor.broadcast_steps import HandleBroadcastRows
+from spark_state.processor.broadcast_steps import handle_broadcast_rows
 from spark_state.processor.input.epoch_inputs import (
     EpochInputs,
     SideInput,
@@ -63,7 +64,9 @@ def opened(open_host: OpenHost) -> Callable[..., Host]:
     def open_one(processor: Any = None, **changes: Any) -> Host:
         host = open_host(processor or Limits(), **changes)
         plan = host.spec.processor.run_plan
-        plan = replace(plan, inputs=INPUTS, steps=(HandleBroadcastRows(("rules",)), *plan.steps))
+        plan = replace(
+            plan, inputs=INPUTS, steps=(partial(handle_broadcast_rows, ("rules",)), *plan.steps)
+        )
         host.spec = replace(host.spec, processor=replace(host.spec.processor, run_plan=plan))
         return host
 

@@ -13,7 +13,6 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 
 from checkpoint_store.state_reader import open_store
-from spark_state.live_state import live_view
 from spark_state.subtasks.maintenance import Maintenance
 from tests.support.operators.subtasks import Host, operator
 from tests.support.processors.processors import KeepsValues
@@ -119,21 +118,3 @@ def test_what_an_epoch_did_is_told_by_whole_values(
     assert {row["key"]: repr(row["list_value"]) for row in read.to_pylist()} == {
         key: repr(as_dicts(VALUES[value])) for key, value in (("a", 0), ("b", 1), ("c", 2))
     }
-
-
-def test_a_live_view_follows_lists_and_maps(tmp_path: Path, maintenance: Maintenance) -> None:
-    host = host_of(tmp_path, maintenance, KeepsValues())
-    host.epoch(0, [("a", 1), ("b", 2)])
-    with (
-        live_view(url_of(host), state="items", poll_seconds=600) as items,
-        live_view(url_of(host), state="counts", poll_seconds=600) as counts,
-    ):
-        assert items.get("a") == {"list_value": [{"value": 1}]}
-        host.epoch(1, [("a", 3)])
-        for view in (items, counts):
-            view.refresh()
-        assert items.get("a") == {"list_value": [{"value": 1}, {"value": 3}]}
-        assert counts.get("a") == {
-            "map_value": [({"value": 1}, {"times": 1}), ({"value": 3}, {"times": 1})]
-        }
-        assert counts.get("b") == {"map_value": [({"value": 2}, {"times": 1})]}

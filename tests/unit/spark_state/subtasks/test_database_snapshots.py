@@ -243,7 +243,7 @@ def test_local_files_of_a_restore_go_with_the_host(query: Query, tmp_path: Path)
     query.restart(1, settings)
     query.run(1)
     assert [*local.rglob("CURRENT")]
-    assert not [*local.rglob("other-*")]
+    assert not [*local.rglob("other")]
     for host in query.hosts:
         assert isinstance(host.session, SubtaskSession)
         host.close()

@@ -29,29 +29,12 @@ def handle_of(folder: Path, subtask: int = 0) -> OperatorStateHandle | None:
     return newest.barriers[subtask].operator_state
 
 
-def test_it_goes_from_epoch_to_epoch(open_host: OpenHost) -> None:
-    host = open_host(NotesValues())
-    assert host.epoch(0, [("a", 1), ("a", 2)]) == {"a": (0, 0)}
-    assert host.epoch(1, [("a", 3)]) == {"a": (2, 1)}
-    assert held_by(host) == Held([1, 2, 3], [3])
-
-
 def test_a_host_that_takes_over_has_what_the_other_had(open_host: OpenHost) -> None:
     here, there = open_host(NotesValues()), open_host(NotesValues())
     for epoch in range(6):
         host = here if epoch % 3 else there
         host.epoch(epoch, [("a", epoch + 1)])
     assert held_by(host) == Held([1, 2, 3, 4, 5, 6], [6])
-
-
-def test_a_failed_attempt_leaves_it_as_it_was(open_host: OpenHost) -> None:
-    host = open_host(NotesValues())
-    host.epoch(0, [("a", 1)])
-    with pytest.raises(ValueError, match="a negative value: -5"):
-        host.epoch(1, [("a", 4), ("a", -5)], attempt=5)
-    assert held_by(host) == Held([1], [1])
-    host.epoch(1, [("a", 6)], attempt=6)
-    assert held_by(host) == Held([1, 6], [6])
 
 
 def test_an_attempt_that_cannot_publish_leaves_it_as_it_was(
@@ -118,19 +101,6 @@ def test_an_operator_without_it_writes_no_object(open_host: OpenHost, tmp_path: 
     host.epoch(0, [("a", 1)])
     assert handle_of(tmp_path) is None
     assert list(tmp_path.glob(OBJECTS)) == []
-
-
-def test_a_union_that_nobody_replaces_is_everybodys_for_the_whole_run(open_host: OpenHost) -> None:
-    rows = [("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)]
-    for subtask in range(2):
-        open_host(NotesValues(), parallelism=2, subtask=subtask).epoch(0, rows)
-    for epoch in (1, 2, 3):
-        # Each epoch runs in a new host, and no host sees another.
-        host = open_host(NotesValues(), parallelism=2, run_id="run-2")
-        own = [row for row in rows if host.own_key(row[0])]
-        host.epoch(epoch, [(key, 0) for key, _ in own])
-        assert len(held_by(host).counts) == 2
-        open_host(NotesValues(), parallelism=2, subtask=1, run_id="run-2").epoch(epoch, [])
 
 
 class Other(NotesValues):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from spark_state.processor.broadcast_steps import HandleBroadcastRows
+from spark_state.processor.broadcast_steps import handle_broadcast_rows
 from spark_state.processor.epoch_steps import handle_initial_state
 from spark_state.processor.input.epoch_inputs import (
     INITIAL_ROWS,
@@ -111,7 +112,7 @@ def begun(open_host: OpenHost, processor: Any, **changes: Any) -> Host:
     plan = replace(
         plan,
         inputs=EpochInputs(LAYOUT, SIDES),
-        steps=(HandleBroadcastRows(("rules",)), handle_initial_state, *plan.steps),
+        steps=(partial(handle_broadcast_rows, ("rules",)), handle_initial_state, *plan.steps),
     )
     host.spec = replace(host.spec, processor=replace(host.spec.processor, run_plan=plan))
     return host

@@ -35,12 +35,6 @@ def each_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ROWS_A = [("a", 1)]
 
 
-def test_state_goes_from_epoch_to_epoch(open_host: OpenHost) -> None:
-    host = open_host()
-    assert host.epoch(0, [("a", 1), ("b", 5)]) == {"a": (1, 1), "b": (1, 5)}
-    assert host.epoch(1, [("a", 2), ("a", 3)]) == {"a": (3, 6)}
-
-
 def test_an_epoch_that_runs_again_gives_the_same_rows_and_counts_once(open_host: OpenHost) -> None:
     host = open_host()
     host.epoch(0, ROWS_A)

@@ -8,7 +8,7 @@ import pytest
 
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.errors import StoreUnavailableError
-from spark_state.checkpointing.due_epochs import DueInEventTime, DueInProcessingTime
+from spark_state.checkpointing.watermarks import Policy
 from spark_state.spark.input.clock import Clock, ClockOffset
 
 FIRST = ClockOffset(0, None)
@@ -47,8 +47,8 @@ class Script:
     def __init__(self, *, in_event_time: bool = False) -> None:
         self.now = 100.0
         self.stores = ScriptedStores()
-        is_due = DueInEventTime("min") if in_event_time else DueInProcessingTime()
-        self.clock = Clock(self.stores, is_due, lambda: self.now)
+        policy: Policy | None = "min" if in_event_time else None
+        self.clock = Clock(self.stores, policy, lambda: self.now)
 
     def ask(self, last: ClockOffset) -> ClockOffset:
         return self.clock.offset_after(last)
