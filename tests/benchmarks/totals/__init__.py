@@ -1,0 +1,1 @@
+"""Count and sum of each key: cowstate beside engines other than Spark."""
