@@ -1,4 +1,4 @@
-"""The number of examples that Hypothesis tries of the slowest properties.
+"""The number of examples that Hypothesis tries of a property.
 
 A run of all tests tries few, and other ones each time. `TEST_EXAMPLES=10` tries ten times as many.
 """
