@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkpoint_store.open_history import open_history
+from tests.fault.test_exactly_once import hosts_of
 from tests.support.applications.streams import (
     Row,
     Stream,
@@ -22,7 +23,7 @@ from tests.support.applications.streams import (
     totals_in,
     totals_of,
 )
-from tests.support.applications.whole_applications import ROOT, kill, start
+from tests.support.applications.whole_applications import ROOT, start
 from tests.support.operators.subtasks import stored_totals
 from tests.support.processors.processors import POISON
 from tests.support.provider.provider_jobs import configured
@@ -62,19 +63,6 @@ def test_with_retries_a_killed_host_or_executor_costs_a_task_attempt_and_loses_n
     assert job.returncode == 0, job.stderr[-5000:]
     assert (tmp_path / "killed").exists()
     assert totals_in(tmp_path) == totals_of(fed)
-
-
-def test_a_killed_driver_leaves_a_query_that_goes_on(spark: SparkSession, tmp_path: Path) -> None:
-    fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(8)])
-    driver = start(JOB, str(tmp_path), log=tmp_path / "log")
-    while not (tmp_path / "output" / "epoch=3").exists():
-        assert driver.poll() is None, "the job ended too early"
-        time.sleep(0.05)
-    kill(driver)
-    stream = Stream(spark, tmp_path)
-    with configured(spark, {"spark.cowstate.store": (tmp_path / "store").as_uri()}):
-        stream.run(stream.operator(name="totals"))
-    assert stream.totals() == totals_of(fed)
 
 
 @pytest.fixture
@@ -117,29 +105,26 @@ def test_a_query_outlasts_a_store_on_s3_that_is_away_and_goes_on_with_another_pa
 def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """Each run has a new host, as in an application of its own."""
     keys = 12_000  # more keys than a snapshot writes whole
-    once = [(f"key{number}", number % 7) for number in range(keys)]
-    fed: list[Row] = []
-    for run in range(3):
-        fed += feed(tmp_path, [once], first=run)
-        job = run_job(tmp_path, "--parallelism", "1", "--min-epochs-for-snapshot", "1")
-        assert job.returncode == 0, job.stderr[-5000:]
-    fed += feed(tmp_path, [once], first=3)
     settings = {
         "spark.cowstate.store": (tmp_path / "store").as_uri(),
         "spark.cowstate.parallelism": "1",
         "spark.cowstate.minEpochsForSnapshot": "1",
-        # The same backend as the earlier runs: a database is a different kind of snapshot.
         "spark.cowstate.backend": "heap",
     }
+    stream = Stream(spark, tmp_path)
     with configured(spark, settings):
-        stream = Stream(spark, tmp_path)
-        stream.run(stream.operator(name="totals"))
-    assert totals_in(tmp_path) == totals_of(fed)
+        for _ in range(4):
+            for host in hosts_of(spark):
+                host.kill()
+            stream.feed([(f"key{number}", number % 7) for number in range(keys)])
+            stream.run(stream.operator(name="totals"))
+    assert stream.totals() == totals_of(stream.fed)
     (store,) = tmp_path.glob("store/*/totals")
     files = open_history(store.as_uri()).at(3).state
     parts = [file.rows for file in files if file.kind == "snapshot"]
     assert len(parts) >= 2
     # A quarter of the bytes, about which files only tell by rows.
     assert max(parts) <= 1.1 * keys / 4
-    assert stored_totals(store) == totals_of(fed)
+    assert stored_totals(store) == totals_of(stream.fed)

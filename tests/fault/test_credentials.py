@@ -149,12 +149,18 @@ def assert_written(application: Application, files: Mapping[str, bytes]) -> None
 
 
 def test_credentials_are_in_no_file_no_object_and_no_log(tmp_path: Path, s3: S3Server) -> None:
-    credentials, application = Credentials(), Application(tmp_path, s3)
-    kill_after(3, application, application.start({}, **credentials.environment))
+    """In two of the runs, only executors have credentials, from Spark's configuration, and Spark
+    shows and logs its configuration."""
+    of_driver, of_executors, application = Credentials(), Credentials(), Application(tmp_path, s3)
+    configured = {f"spark.executorEnv.{k}": v for k, v in of_executors.environment.items()}
+    settings = {**configured, "spark.redaction.regex": REDACTION}
+    environment = of_driver.environment
+    kill_after(3, application, application.start(settings))
+    kill_after(5, application, application.start({}, **environment))
     with s3.refusing():
-        fail(application.start({}, **credentials.environment))
+        fail(application.start(settings))
     with s3.away():
-        fail(application.start({}, **credentials.environment))
+        fail(application.start({}, **environment))
     files, objects = application.files(), application.objects()
     assert_written(application, files)
     log = files["log"].decode()
@@ -162,26 +168,12 @@ def test_credentials_are_in_no_file_no_object_and_no_log(tmp_path: Path, s3: S3S
     assert "The AWS Access Key Id you provided does not exist" in log
     assert "is unavailable: " in log
     assert places_of("cowstate gateway", files)
-    for text in (credentials.key, credentials.secret):
-        assert places_of(text, {**files, **objects}) == []
-    assert len(objects) > 5
-    assert places_of(str(tmp_path), objects)
-
-
-def test_credentials_for_executors_are_told_nowhere(tmp_path: Path, s3: S3Server) -> None:
-    """The credentials are in Spark's configuration here, and Spark shows and logs its
-    configuration."""
-    credentials, application = Credentials(), Application(tmp_path, s3)
-    of_executors = {f"spark.executorEnv.{k}": v for k, v in credentials.environment.items()}
-    settings = {**of_executors, "spark.redaction.regex": REDACTION}
-    kill_after(2, application, application.start(settings))
-    with s3.refusing():
-        fail(application.start(settings))
-    files, objects = application.files(), application.objects()
-    assert_written(application, files)
-    for name in of_executors:
+    for name in configured:
         assert any(place.startswith("events/") for place in places_of(name, files))
         assert "log" in places_of(name, files)
-    for text in (credentials.key, credentials.secret):
-        assert places_of(text, {**files, **objects}) == []
+    for credentials in (of_driver, of_executors):
+        for text in (credentials.key, credentials.secret):
+            assert places_of(text, {**files, **objects}) == []
+    assert len(objects) > 5
+    assert places_of(str(tmp_path), objects)
     assert f'"{REDACTION}"' in (ROOT / "docs/how-to/provider-state-on-s3.md").read_text()

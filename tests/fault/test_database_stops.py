@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from checkpoint_store.errors import CowstateError
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.fault
 
 KEYS = [f"key {number}" for number in range(40)]
 EPOCHS_BEFORE = 5
+MOST_STOPS = 8
 AFTER = dict.fromkeys(KEYS, (1, 1))
 
 
@@ -327,8 +329,10 @@ def no_threads_left() -> Iterator[None]:
     assert not {name for name in in_use().threads - before if not name.startswith(lasting)}
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
-@pytest.mark.parametrize("fault", RESTORE_FAULTS, ids=named)
+@pytest.mark.parametrize(
+    ("fault", "parallelism"),
+    [*((fault, 3) for fault in RESTORE_FAULTS), (copy_fails, 1), (rows_are_refused, 1)],
+)
 def test_a_restore_that_stops_is_tried_again(
     query: Query,
     two_databases: DictObjectStore,
@@ -336,7 +340,8 @@ def test_a_restore_that_stops_is_tried_again(
     fault: Fault,
     parallelism: int,
 ) -> None:
-    """With three subtasks, the subtask in the middle has rows of both databases."""
+    """With three subtasks, the subtask in the middle has a part of the rows of both databases. With
+    a single subtask, all rows are copied."""
     stop_at, calls = 0, 1
     while stop_at <= calls:
         query.begin(two_databases)
@@ -445,6 +450,11 @@ SNAPSHOT_FAULTS: list[Fault] = [
 ]
 
 
+def some_of(calls: int) -> list[int]:
+    """The numbers of at most MOST_STOPS calls, evenly spread from the first to the last."""
+    return [*map(round, np.linspace(1, calls, min(calls, MOST_STOPS)))]
+
+
 @pytest.mark.parametrize("fault", SNAPSHOT_FAULTS, ids=named)
 def test_a_snapshot_that_stops_fails_no_epoch_and_is_never_named(
     query: Query,
@@ -453,8 +463,9 @@ def test_a_snapshot_that_stops_fails_no_epoch_and_is_never_named(
     fault: Fault,
 ) -> None:
     """The first epoch after the restart waits for its snapshot, later epochs do not wait."""
-    stop_at, calls = 0, 1
-    while stop_at <= calls:
+    stops = [0]
+    while stops:
+        stop_at = stops.pop()
         query.begin(two_databases)
         query.restart(1)
         stop = Stop(stop_at)
@@ -464,12 +475,12 @@ def test_a_snapshot_that_stops_fails_no_epoch_and_is_never_named(
                 query.run()
                 query.check_named()
                 assert len(query.local_databases()) == 1
-        calls = calls if stop_at else stop.calls
+        if not stop_at:
+            assert stop.calls >= 2
+            stops = some_of(stop.calls)
         before = query.databases()
         query.run(4)
         assert query.databases().isdisjoint(before), "no snapshot was written"
         query.check_named()
         query.restart(3)
         query.run()
-        stop_at += 1
-    assert calls >= 2

@@ -19,7 +19,7 @@ from tests.support.provider.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
 
-KILLS = [2, pytest.param(25, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+SOAK = pytest.param(25, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])
 
 
 def adopt_and_kill(checkpoint: Path, seconds: float, log: Path, *options: str) -> int:
@@ -37,7 +37,7 @@ def adopt_and_kill(checkpoint: Path, seconds: float, log: Path, *options: str) -
     return code
 
 
-@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize("kills", [2, SOAK])
 def test_it_is_undone_and_done_again_and_the_query_goes_on_as_on_spark(
     spark: SparkSession, tmp_path: Path, kills: int
 ) -> None:
@@ -65,7 +65,7 @@ def test_it_is_undone_and_done_again_and_the_query_goes_on_as_on_spark(
     assert job.shown() == expected.shown()
 
 
-@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize("kills", [1, SOAK])
 def test_a_move_to_a_store_leaves_the_old_state_or_the_new_one(
     spark: SparkSession, tmp_path: Path, kills: int
 ) -> None:

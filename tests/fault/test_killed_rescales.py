@@ -55,7 +55,7 @@ UNFINISHED = (".tmp.crc",)
 CHECKSUM_OF_EDITED_FILE = re.compile(
     r"(offsets|commits)/\.\d+\.crc|state/\d+/_metadata/\.metadata\.crc"
 )
-KILLS = [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
 # Part of the names of the last partition's objects, for an operator with four partitions.
 LAST_PARTITION = "/0/3/"
 KEY = "spark.sql.shuffle.partitions"
@@ -74,11 +74,12 @@ class Scenario:
 
 
 SCENARIOS = {
-    "more": Scenario(AGGREGATION, THROUGH_MANAGER, 5, False),
     "fewer, an open batch": Scenario(AGGREGATION, THROUGH_MANAGER, 1, True),
     "more, an open batch, ids": Scenario(AGGREGATION, FORMAT_2, 4, True),
-    "fewer, ids, a join": Scenario(JOIN, FORMAT_2, 1, False),
+    "more, ids, a join": Scenario(JOIN, FORMAT_2, 3, False),
 }
+# Together, the two scenarios have every value of a scenario.
+OPPOSITES = ("fewer, an open batch", "more, ids, a join")
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +190,7 @@ def test_one_that_stops_at_any_write_leaves_the_former_number_or_the_new_one(
     assert len(stopped.seen) >= 3
 
 
+@pytest.mark.parametrize("stopped", OPPOSITES, indirect=True)
 def test_an_undoing_that_stops_at_any_write_leaves_one_of_both_numbers_too(
     stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +260,7 @@ def assert_is_put_back(query: Adopted, before: dict[str, bytes]) -> None:
     assert after == {path: content for path, content in before.items() if path not in missing}
 
 
-@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize("kills", [1, pytest.param(30, marks=SOAK)])
 def test_a_killed_process_leaves_the_former_number_or_the_new_one(
     first_segments: FirstSegments,
     tmp_path: Path,
@@ -323,7 +325,7 @@ class StoredQuery:
         return outcome
 
 
-@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=SOAK)])
 def test_a_killed_process_leaves_the_former_number_or_the_new_one_in_a_store(
     spark: SparkSession, tmp_path: Path, uninterrupted: Callable[[str], Outcome], kills: int
 ) -> None:

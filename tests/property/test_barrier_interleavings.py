@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_state.barriers.channel_event import (
@@ -29,10 +29,11 @@ from spark_state.barriers.input_gate import (
     InputGate,
     open_input_gate,
 )
+from tests.support.examples import examples
 
 Channel = list[ChannelEvent[str]]
 MODES: list[CheckpointingMode] = ["exactly_once", "at_least_once"]
-EXAMPLES = 500
+EXAMPLES = examples(170)
 
 
 @st.composite
@@ -128,7 +129,7 @@ def run(
     return observed
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(interleaved())
 def test_exactly_once_every_aligned_epoch_is_a_cut_through_all_channels(
     case: tuple[list[Channel], list[ChannelEvent[str]]],
@@ -139,7 +140,7 @@ def test_exactly_once_every_aligned_epoch_is_a_cut_through_all_channels(
             assert records.get(channel, []) == records_until(stream, epoch)
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(interleaved())
 def test_at_least_once_records_pass_at_once_and_an_aligned_epoch_misses_none(
     case: tuple[list[Channel], list[ChannelEvent[str]]],
@@ -157,7 +158,7 @@ def test_at_least_once_records_pass_at_once_and_an_aligned_epoch_misses_none(
 def test_a_reader_that_stops_anywhere_and_goes_on_sees_the_same(
     mode: CheckpointingMode,
 ) -> None:
-    @settings(max_examples=EXAMPLES)
+    @EXAMPLES
     @given(interleaved(), st.integers(0, 1 << 30))
     def check(case: tuple[list[Channel], list[ChannelEvent[str]]], cut: int) -> None:
         streams, events = case
@@ -174,7 +175,7 @@ def test_a_reader_that_stops_anywhere_and_goes_on_sees_the_same(
     check()
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(interleaved(), st.data())
 def test_at_the_end_of_input_nothing_that_waited_is_lost(
     case: tuple[list[Channel], list[ChannelEvent[str]]], data: st.DataObject

@@ -22,6 +22,7 @@ from spark_state.rocksdb.packed_values import PackedValues
 from spark_state.rocksdb.row_keys import RowKeys
 from spark_state.serializers import StructSerializer
 from spark_state.state_descriptor import StateDescriptor
+from tests.support.examples import examples
 
 texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\0\x01\xff"))
 moments = st.datetimes(
@@ -66,6 +67,7 @@ def keys_of(kind: str) -> st.SearchStrategy[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("kind", KEYS)
+@examples(30)
 @given(st.data())
 def test_bytes_of_keys_are_in_the_order_of_the_keys(kind: str, data: st.DataObject) -> None:
     encoding = TupleBytes([KEYS[kind][0], pa.string()], zoned_as_local=True)
@@ -99,6 +101,7 @@ OF_ARRAYS = {
 
 @pytest.mark.parametrize("nulls", [st.nothing(), st.none()], ids=["full", "with nulls"])
 @pytest.mark.parametrize("kind", OF_ARRAYS)
+@examples(30)
 @given(data=st.data())
 def test_keys_of_a_file_are_encoded_together_as_they_are_one_by_one(
     kind: str, nulls: st.SearchStrategy[None], data: st.DataObject
@@ -147,6 +150,7 @@ def test_one_field_needs_no_other() -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@examples(30)
 @given(moment=moments)
 def test_moments_of_grouping_keys_come_back_in_their_zone(
     zone: str, moment: datetime.datetime
@@ -172,6 +176,7 @@ VALUES["nothing"] = (pa.null(), st.none())
 
 
 @pytest.mark.parametrize("kind", VALUES)
+@examples(30)
 @given(st.data())
 def test_values_come_back_as_they_were_put(kind: str, data: st.DataObject) -> None:
     arrow_type, values = VALUES[kind]

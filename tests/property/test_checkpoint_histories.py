@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
@@ -26,6 +26,7 @@ from checkpoint_store.epochs.operator_layout import (
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from tests.support.examples import examples
 from tests.support.operators.scripted_operator import (
     ScriptedOperator,
     restored,
@@ -160,7 +161,7 @@ def state_of(objects: DictObjectStore, epoch: int, following: int) -> dict[int, 
     return restored(CompletedCheckpointStore(objects), checkpoint, whole_range(3))
 
 
-@settings(max_examples=300)
+@examples(100)
 @given(st.lists(steps, max_size=16))
 def test_every_retained_epoch_restores_to_its_state(history: list[Step]) -> None:
     query = History()
@@ -232,7 +233,7 @@ def directory_of(name: ManifestName | BarrierName) -> EpochDirectory:
     return EpochDirectory(name.epoch, name.run_number)
 
 
-@settings(max_examples=300)
+@examples(100)
 @example(
     history=[("restart", 3, 0), *2 * [("epoch", 1, {}, "changelog")], *2 * [("zombie",)]],
     damaged=[(7, DAMAGES[0])],

@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.operators.state_map_model import ChosenHashKey, StateMapModel
 from tests.support.random_steps import Step, histories, step, take
 
@@ -145,7 +146,7 @@ class Steps(StateMapModel):
             super().look_up(place, key)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(70)
 @given(st.sampled_from([1, 2, 8, 64]), st.integers(0, len(KEYS)), histories(steps, 50))
 def test_the_map_agrees_with_a_dict_and_keeps_its_invariants_after_every_step(
     capacity: int, present: int, script: list[Step]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.provider.provider_jvm import START, ProviderJvm, Script, Value, shown
 
 pytestmark = pytest.mark.spark
@@ -62,7 +63,7 @@ def folded(provider_jvm: ProviderJvm, folder: Path, version: int, memory: int) -
 def test_they_are_the_rows_of_a_random_history(
     provider_jvm: ProviderJvm, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    @settings(max_examples=25)
+    @examples(10)
     @given(histories)
     def agree(history: list[tuple[list[Change], bool]]) -> None:
         folder = tmp_path_factory.mktemp("folded")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_state.heap.heap_element_table import HeapElementTable
 from spark_state.keyed_state.state_rows import StateEntries
+from tests.support.examples import examples
 from tests.support.operators.heap_table_model import (
     KEY_GROUPS,
     Contents,
@@ -124,7 +125,7 @@ steps = st.one_of(
 BACK: list[Step] = [("put", 0, 1), ("seal",), ("snapshot",), ("clear",), ("roll_back",)]
 
 
-@settings(max_examples=400)
+@examples(130)
 @given(st.lists(steps, max_size=40))
 @example([*BACK, ("put", 1, 1), ("read",)])
 def test_every_change_is_in_the_changelog_and_can_be_undone(script: list[Step]) -> None:

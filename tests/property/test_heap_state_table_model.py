@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_state.heap.heap_state_table import HeapStateTable
 from spark_state.keyed_state.state_rows import StateEntries
+from tests.support.examples import examples
 from tests.support.operators.heap_table_model import (
     KEY_GROUPS,
     Contents,
@@ -94,7 +95,7 @@ def run(*script: Step) -> Model:
     return model
 
 
-@settings(max_examples=400)
+@examples(130)
 @given(st.lists(steps(st.integers(0, 4)), max_size=40))
 def test_every_change_is_in_the_changelog_whether_the_key_is_set_anew_or_not(
     script: list[Step],
@@ -105,7 +106,7 @@ def test_every_change_is_in_the_changelog_whether_the_key_is_set_anew_or_not(
 grown = steps(st.integers(0, 199)) | step("get_all") | step("put_all", numbers) | step("snapshot")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.lists(grown, min_size=5, max_size=25))
 def test_maps_that_grow_while_snapshots_are_open_lose_no_entry(script: list[Step]) -> None:
     run(("put_all", 0), ("seal",), *script)

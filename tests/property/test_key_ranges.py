@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint_store.files.key_bounds import ValueRange, may_hold
@@ -16,6 +16,7 @@ from checkpoint_store.state_reader import StateReader
 from checkpoint_store.tables.table_history import TableHistory
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableMetadata
+from tests.support.examples import examples
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import (
     METADATA,
@@ -47,7 +48,7 @@ batches = st.lists(st.lists(rows, min_size=1, max_size=4, unique_by=lambda row: 
 ends = st.none() | ids
 
 
-@settings(max_examples=200)
+@examples(70)
 @given(st.sampled_from([METADATA, SEQUENCED]), batches, ends, ends)
 def test_the_rows_of_a_range_are_those_of_the_whole_state(
     metadata: TableMetadata, written: list[list[Row]], least: int | None, greatest: int | None

@@ -10,10 +10,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_state.subtasks.maintenance import Maintenance
+from tests.support.examples import examples
 from tests.support.operators.operator_states import Held, NotesValues, held_by
 from tests.support.operators.subtasks import Host, operator
 
@@ -91,7 +92,7 @@ parallelisms = st.integers(1, MOST)
 epochs = st.lists(st.lists(st.integers(0, 100), max_size=len(KEYS)), min_size=1, max_size=2)
 
 
-@settings(max_examples=25)
+@examples(10)
 @given(st.lists(st.tuples(parallelisms, epochs), min_size=2, max_size=4), st.booleans())
 def test_every_subtask_holds_what_counting_by_hand_says(runs: list[Run], restless: bool) -> None:
     folder = Path(tempfile.mkdtemp())

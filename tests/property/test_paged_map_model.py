@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.provider.map_model import MapModel
 from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes
 from tests.support.random_steps import Step, histories, step, take
@@ -73,7 +74,7 @@ steps = st.one_of(
 def test_the_map_and_its_views_agree_with_dicts(
     provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
-    @settings(max_examples=25)
+    @examples(8)
     @given(histories(steps, 40))
     def agree(script: list[Step]) -> None:
         model = MapModel(with_prefix)

@@ -14,9 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.operators.timed_epochs import TimedEpochs
 from tests.support.processors.scripted_processor import (
     STATES,
@@ -48,7 +49,7 @@ def scripted(script: Script, breaks_at: tuple[str | None, int] | None = None) ->
     return TimedEpochs(Scripted(script, processing_time, breaks_at=breaks_at), output=OUTPUT)
 
 
-@settings(max_examples=150)
+@examples(50)
 @given(scripts(), st.lists(epochs, min_size=1, max_size=6))
 def test_output_and_state_are_those_of_pyspark_s_own_runner(
     script: Script, plan: list[tuple[dict[str, list[int]], int, str]]

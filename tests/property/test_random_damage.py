@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint_store.errors import CheckpointStoreError
@@ -25,6 +25,7 @@ from checkpoint_store.provider.provider_checkpoint import (
     read_state,
 )
 from checkpoint_store.state_reader import StateReader
+from tests.support.examples import examples
 from tests.support.operators.asked_operator import OPERATOR
 from tests.support.stores.damage import (
     HOWS,
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("without_threads")
 
 MOST_QUESTIONS = 6
 _Q = TypeVar("_Q")
-EXAMPLES = settings(max_examples=150)
+EXAMPLES = examples(50)
 FIXTURES = Path(__file__).parents[1] / "compatibility" / "version_1" / "provider"
 PROVIDER_CHECKPOINTS = sorted(FIXTURES.iterdir())
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from cowstate.demo.batch_check import differences, expected_legs
 from cowstate.demo.rotations import LAYOVER_LIMIT_MINUTES, Rotations
+from tests.support.examples import examples
 
 DELAYS = st.integers(-20, 400)
 FLOATS = dict.fromkeys(["dep_delay", "arr_delay", "air_time"], "float64")
@@ -43,7 +44,7 @@ def flights_in_time_order(draw: st.DrawFn) -> list[dict[str, Any]]:
     return flights
 
 
-@settings(max_examples=60)
+@examples(20)
 @given(flights=flights_in_time_order(), data=st.data())
 def test_stream_and_batch_agree(flights: list[dict[str, Any]], data: st.DataObject) -> None:
     tester = TwsTester(Rotations())

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from tests.support.examples import examples
 from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, crc32c, key_bytes, shown
 
 pytestmark = pytest.mark.spark
@@ -36,7 +37,7 @@ def held(request: pytest.FixtureRequest) -> str:
 def test_a_file_carries_the_checksum_of_each_row(provider_jvm: ProviderJvm) -> None:
     files = provider_jvm.new("StateFileBytes")
 
-    @settings(max_examples=50)
+    @examples(20)
     @given(rows_of_files)
     @example([])
     @example([(1, None)] * 9)

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import RunMark
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.runs.run_registry import RunRegistry
+from tests.support.examples import examples
 
 Names = frozenset[str]
 LONGEST_ORDER = 22
@@ -195,7 +196,7 @@ def races(draw: st.DrawFn) -> Race:
     return Race(tuple(hosts), race.finished().names)
 
 
-@settings(max_examples=500)
+@examples(170)
 @given(races(), st.lists(st.integers(0, 6), max_size=150))
 def test_hosts_of_many_runs_agree_whatever_the_order_of_their_steps(
     race: Race, order: list[int]

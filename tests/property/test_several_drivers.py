@@ -30,6 +30,7 @@ from checkpoint_store.runs.run_errors import EpochsLostError, RunChoiceError
 from spark_state.spark.queries.operator_starts import WayBack, reached_in_store, take_back_in_store
 from spark_state.subtasks.epoch_request import NEVER_RUN, OperatorStart
 from spark_state.subtasks.maintenance import Maintenance
+from tests.support.examples import examples
 from tests.support.operators.subtasks import Host, operator
 
 pytestmark = pytest.mark.usefixtures("without_threads")
@@ -307,7 +308,7 @@ def check(history: list[tuple[str, int]]) -> Counter[str]:
             world.close()
 
 
-@settings(max_examples=150)
+@examples(50)
 @given(st.lists(actions, max_size=40))
 def test_an_epoch_starts_from_what_spark_committed_or_there_is_an_error(
     history: list[tuple[str, int]],

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
@@ -24,6 +24,7 @@ from checkpoint_store import open_store
 from checkpoint_store.files import state_file
 from spark_state.checkpointing import snapshot_policy
 from spark_state.subtasks.maintenance import Maintenance
+from tests.support.examples import examples
 from tests.support.operators.subtasks import Host, operator
 from tests.support.processors.processors import RunningTotals
 from tests.support.tables.table_rows_of import schema_json
@@ -127,7 +128,7 @@ class Query:
 
 
 @given(st.lists(runs, min_size=1, max_size=14))
-@settings(max_examples=40, deadline=None)
+@examples(15)
 def test_state_is_that_of_a_dict_however_it_is_kept(history: list[Run]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,

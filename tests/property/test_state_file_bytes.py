@@ -15,6 +15,7 @@ from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source
 from checkpoint_store.provider.provider_file import decode_provider_file
 from checkpoint_store.provider.provider_file_names import ProviderFileName
+from tests.support.examples import examples
 from tests.support.provider.provider_file_bytes import file_bytes
 from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes
 
@@ -62,7 +63,7 @@ def check_round_trip(files: Any, rows: list[Row]) -> int:
 def test_rows_are_read_as_they_were_written(provider_jvm: ProviderJvm) -> None:
     files = provider_jvm.new("StateFileBytes")
 
-    @settings(max_examples=150)
+    @examples(50)
     @given(rows_of_files)
     @example([])
     @example([(1, None)] * 9)
@@ -136,7 +137,7 @@ def summed_positions(data: bytes) -> set[int]:
 def test_a_byte_that_changes_is_found_or_is_of_no_account(provider_jvm: ProviderJvm) -> None:
     files = provider_jvm.new("StateFileBytes")
 
-    @settings(max_examples=25)
+    @examples(10)
     @given(st.lists(st.tuples(numbers, st.none() | values), max_size=6), MASKS)
     @example([], 1)
     def agree(rows: list[Row], mask: int) -> None:
@@ -152,7 +153,7 @@ def test_a_byte_that_changes_is_found_or_is_of_no_account(provider_jvm: Provider
 def test_a_file_that_was_cut_is_refused_wherever_the_cut_is(provider_jvm: ProviderJvm) -> None:
     files = provider_jvm.new("StateFileBytes")
 
-    @settings(max_examples=25)
+    @examples(10)
     @given(st.lists(st.tuples(numbers, st.none() | values), max_size=6))
     def agree(rows: list[Row]) -> None:
         data = files.write(lines_of(rows))

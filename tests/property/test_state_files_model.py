@@ -12,9 +12,10 @@ import re
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.provider.provider_jvm import ProviderJvm, Script, results_on
 from tests.support.random_steps import Step, histories, step, take
 
@@ -243,7 +244,7 @@ def cleaned_in(results: dict[str, str]) -> list[list[int]]:
 def test_every_retained_version_leads_to_the_changes_that_made_it(
     provider_jvm: ProviderJvm,
 ) -> None:
-    @settings(max_examples=100)
+    @examples(35)
     @given(histories(steps, 30))
     def agree(history: list[Step]) -> None:
         run_through(provider_jvm, *history)

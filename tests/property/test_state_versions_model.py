@@ -11,9 +11,10 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.provider.provider_jvm import (
     ProviderJvm,
     Script,
@@ -193,7 +194,7 @@ steps = st.one_of(
 def test_every_version_that_is_held_reads_as_it_was_committed(
     provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
-    @settings(max_examples=60)
+    @examples(20)
     @given(st.integers(1, 4), histories(steps, 40))
     def agree(versions_to_retain: int, history: list[Step]) -> None:
         model = VersionsModel(versions_to_retain, with_prefix)
@@ -303,7 +304,7 @@ limited_batches = st.builds(LimitedBatch, ranges, ranges, st.sampled_from([1, 5,
 def test_a_batch_that_exceeds_the_memory_limit_changes_nothing(
     provider_jvm: ProviderJvm, with_prefix: bool
 ) -> None:
-    @settings(max_examples=60)
+    @examples(20)
     @given(st.lists(limited_batches, max_size=6), limits)
     @example([LimitedBatch(range(0), range(9), 5), LimitedBatch(range(9), range(9), 5)], 1 << 14)
     def agree(batches: list[LimitedBatch], limit_bytes: int) -> None:

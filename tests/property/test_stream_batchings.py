@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
@@ -23,6 +23,7 @@ from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.tables.table_layout import version_name
 from spark_state.errors import ConfigurationError
+from tests.support.examples import examples
 from tests.support.operators.keyed_operator import KEYED, KeyedOperator
 from tests.support.stores.damage import sorted_rows
 from tests.support.stores.fake_object_store import DictObjectStore
@@ -55,7 +56,7 @@ LIMITS: tuple[dict[str, str], ...] = (
     {"maxVersionsPerTrigger": "3"},
     {"maxFilesPerTrigger": "2"},
 )
-EXAMPLES = settings(max_examples=30, deadline=None)
+EXAMPLES = examples(12)
 
 rows = st.lists(
     st.builds(

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
@@ -25,6 +25,7 @@ from checkpoint_store.tables.table_layout import parse_table_file
 from checkpoint_store.tables.table_orphans import TableOrphans
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata
+from tests.support.examples import examples
 from tests.support.random_steps import Step, step, take
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import (
@@ -227,7 +228,7 @@ class TableUnderTest:
 
 @pytest.mark.parametrize("ignores_nulls", [False, True], ids=["nulls count", "nulls are ignored"])
 @pytest.mark.parametrize("sequence_by", [None, "at"], ids=["plain", "sequenced"])
-@settings(max_examples=25)
+@examples(10)
 @given(
     script=st.lists(steps, min_size=3, max_size=20), ends=st.lists(st.integers(0, 99), min_size=6)
 )

@@ -13,13 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from checkpoint_store.files.spark_schema import parse_spark_schema
 from checkpoint_store.provider.crc32c import crc32c_of_rows
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
+from tests.support.examples import examples
 from tests.support.provider.provider_jobs import configured
 from tests.support.provider.provider_jvm import ProviderJvm, crc32c
 
@@ -164,7 +165,7 @@ def shown(array: pa.Array) -> str:
 def test_rows_are_decoded_to_the_values_they_were_made_of(provider_jvm: ProviderJvm) -> None:
     spark = provider_jvm.new("UnsafeRowBytes")
 
-    @settings(max_examples=150)
+    @examples(50)
     @given(tables)
     def agree(table: tuple[Any, list[tuple[Any, Any]]]) -> None:
         described, values = table
@@ -211,7 +212,7 @@ def test_types_that_only_queries_make_are_decoded(
 def test_bytes_that_change_never_lead_out_of_the_buffer(provider_jvm: ProviderJvm) -> None:
     spark = provider_jvm.new("UnsafeRowBytes")
 
-    @settings(max_examples=100)
+    @examples(35)
     @given(single_rows, st.integers(0, 1 << 32))
     def agree(single_row: tuple[Any, tuple[Any, Any]], seed: int) -> None:
         described, (of_spark, _) = single_row

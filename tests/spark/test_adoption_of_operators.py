@@ -60,7 +60,6 @@ JOBS: dict[str, tuple[type[StatefulProcessor], str, Options]] = {
         "None",
         {f"{STATE_STORE}.checkpointFormatVersion": "2"},
     ),
-    "timed avro": (EveryTimedState, "ProcessingTime", AVRO),
 }
 Stopped = Callable[[str], AdoptedJob]
 

@@ -13,7 +13,13 @@ import pytest
 from tests.support.applications.connect_jobs import CHECKPOINT_SUFFIX
 from tests.support.applications.streams import Row, random_rows, totals_of
 from tests.support.operators.subtasks import stored_totals
-from tests.support.sessions.connect_server import Connection, connect_server, emitted, feed
+from tests.support.sessions.connect_server import (
+    Client,
+    client_of,
+    connect_server,
+    emitted,
+    feed,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
@@ -26,16 +32,18 @@ IN_EVENT_TIME = (
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
-    """A server without cowstate's jar."""
-    with connect_server(tmp_path_factory.mktemp("server"), {}) as connection:
-        yield connection
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A client of a server without cowstate's jar."""
+    folder = tmp_path_factory.mktemp("server")
+    with connect_server(folder, {}) as url, client_of(url, folder) as client:
+        yield client
 
 
-@pytest.fixture
-def own_server() -> Connection:
-    """A connection for clients that each start a server with `configure`."""
-    return Connection("local[*]")
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A client that starts a server with `configure`."""
+    with client_of("local[*]", tmp_path_factory.mktemp("own-server")) as client:
+        yield client
 
 
 def roll_back(checkpoint: Path, batch: int) -> None:
@@ -45,13 +53,13 @@ def roll_back(checkpoint: Path, batch: int) -> None:
 
 
 def test_each_row_counts_once_over_restarts_another_server_and_parallelism(
-    server: Connection, own_server: Connection, tmp_path: Path
+    server: Client, own_server: Client, tmp_path: Path
 ) -> None:
     batches = [random_rows(seed, count=60, keys=25) for seed in range(6)]
     runs = zip((server, server, own_server), ("2", "3", "1"), strict=True)
-    for number, (connection, parallelism) in enumerate(runs):
+    for number, (client, parallelism) in enumerate(runs):
         feed(tmp_path / "input", batches[2 * number : 2 * number + 2], first=2 * number)
-        query = connection.run("run_totals", tmp_path, parallelism=parallelism)
+        query = client.run("run_totals", tmp_path, parallelism=parallelism)
         roll_back(tmp_path / f"totals{CHECKPOINT_SUFFIX}", 2 * number + 1)
     rows: list[Row] = [row for batch in batches for row in batch]
     newest: dict[str, tuple[int, int]] = {}
@@ -64,7 +72,7 @@ def test_each_row_counts_once_over_restarts_another_server_and_parallelism(
 
 
 def test_a_query_may_be_taken_back_and_a_copy_of_its_checkpoint_is_refused(
-    server: Connection, tmp_path: Path
+    server: Client, tmp_path: Path
 ) -> None:
     batches = [random_rows(seed, count=40, keys=15) for seed in range(4)]
     feed(tmp_path / "input", batches)
@@ -89,7 +97,7 @@ def test_a_query_may_be_taken_back_and_a_copy_of_its_checkpoint_is_refused(
         server.run("run_totals", staging, parallelism="2")
 
 
-def test_an_existing_job_emits_what_it_emits_on_spark(server: Connection, tmp_path: Path) -> None:
+def test_an_existing_job_emits_what_it_emits_on_spark(server: Client, tmp_path: Path) -> None:
     feed(tmp_path / "input", IN_EVENT_TIME)
     for enabled in (False, True):
         server.run("run_existing", tmp_path, enabled=enabled)
@@ -98,19 +106,19 @@ def test_an_existing_job_emits_what_it_emits_on_spark(server: Connection, tmp_pa
     assert len(on_cowstate) > 8
 
 
-def test_whole_arrow_batches_are_handled(server: Connection, tmp_path: Path) -> None:
+def test_whole_arrow_batches_are_handled(server: Client, tmp_path: Path) -> None:
     feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("a", 3)]])
     server.run("run_in_arrow", tmp_path)
     assert emitted(tmp_path / "arrow") == [("a", 1, 1), ("a", 2, 4), ("b", 1, 2)]
 
 
-def test_operators_behind_a_view_are_numbered(server: Connection, tmp_path: Path) -> None:
+def test_operators_behind_a_view_are_numbered(server: Client, tmp_path: Path) -> None:
     feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("a", 3)]])
     assert server.run("through_a_view", tmp_path) == ["operator-0", "operator-1"]
     assert emitted(tmp_path / "view") == [("a", 1, 1, 1), ("a", 5, 1, 5), ("b", 2, 1, 2)]
 
 
-def test_timers_fire_without_rows(server: Connection, tmp_path: Path) -> None:
+def test_timers_fire_without_rows(server: Client, tmp_path: Path) -> None:
     feed(tmp_path / "input", [[("a", 1), ("b", 2)]])
     assert server.run("in_processing_time", tmp_path, keys=2) == [
         ["a", -1, 1],
@@ -126,10 +134,11 @@ def test_timers_fire_without_rows(server: Connection, tmp_path: Path) -> None:
 
 
 def test_progress_has_the_operators_wherever_a_client_sees_it(
-    server: Connection, tmp_path: Path
+    server: Client, tmp_path: Path
 ) -> None:
     feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("c", 3)]])
-    given = server.run("progress", tmp_path)
+    with client_of(server.url, tmp_path) as unpatched:
+        given = unpatched.run("progress", tmp_path)
     kind, message = given.pop("refused")
     assert kind.startswith("ConfigurationError")
     assert "has no operator of cowstate" in message
@@ -145,13 +154,13 @@ def test_progress_has_the_operators_wherever_a_client_sees_it(
     }
 
 
-def test_a_module_of_the_client_is_sent(server: Connection, tmp_path: Path) -> None:
+def test_a_module_of_the_client_is_sent(server: Client, tmp_path: Path) -> None:
     feed(tmp_path / "input", [[("a", 1)]])
     server.run("with_artifact", tmp_path)
     assert emitted(tmp_path / "sent") == [("a", 1, 1)]
 
 
-def test_an_initial_state_is_handled_once(server: Connection, tmp_path: Path) -> None:
+def test_an_initial_state_is_handled_once(server: Client, tmp_path: Path) -> None:
     feed(tmp_path / "input", [[("a", 1), ("c", 2)], [("a", 5), ("only here", 6)]])
     server.run("with_initial_state", tmp_path)
     assert emitted(tmp_path / "initial") == [
@@ -162,7 +171,7 @@ def test_an_initial_state_is_handled_once(server: Connection, tmp_path: Path) ->
     ]
 
 
-def test_broadcast_rows_reach_every_subtask(server: Connection, tmp_path: Path) -> None:
+def test_broadcast_rows_reach_every_subtask(server: Client, tmp_path: Path) -> None:
     feed(tmp_path / "limits", [[("NO", 100)]])
     feed(tmp_path / "payments", [[(f"card{number}", 90 + number) for number in range(20)]])
     server.run("with_broadcast", tmp_path)
@@ -172,7 +181,7 @@ def test_broadcast_rows_reach_every_subtask(server: Connection, tmp_path: Path) 
 
 
 def test_keys_of_all_forms_are_what_they_are_in_classic_spark(
-    server: Connection, tmp_path: Path
+    server: Client, tmp_path: Path
 ) -> None:
     plain = [["a", 2, 4], ["b", 1, 2]]
     assert server.run("keys", tmp_path) == {
@@ -182,7 +191,7 @@ def test_keys_of_all_forms_are_what_they_are_in_classic_spark(
 
 
 def test_what_cannot_run_runs_on_spark_if_the_session_allows_it(
-    server: Connection, tmp_path: Path
+    server: Client, tmp_path: Path
 ) -> None:
     warned, is_on_spark = server.run("on_spark_instead", tmp_path)
     assert "transformWithState of Sums runs on Spark and not on cowstate: key column" in warned
@@ -190,7 +199,7 @@ def test_what_cannot_run_runs_on_spark_if_the_session_allows_it(
 
 
 def test_what_cannot_work_is_an_error_at_once_with_the_way_out(
-    server: Connection, tmp_path: Path
+    server: Client, tmp_path: Path
 ) -> None:
     feed(tmp_path / "input", [[("a", 1)]])
     refused = server.run("refusals", tmp_path)
@@ -215,14 +224,14 @@ def test_what_cannot_work_is_an_error_at_once_with_the_way_out(
     assert refused == {}
 
 
-def test_tables_are_read_and_written_without_the_jar(server: Connection, tmp_path: Path) -> None:
+def test_tables_are_read_and_written_without_the_jar(server: Client, tmp_path: Path) -> None:
     feed(tmp_path / "input", [[("a", 3)], [("c", 4)]])
     assert server.run("tables", tmp_path) == [["a", 3], ["b", 2], ["c", 4]]
     assert ("a", "update_postimage") in emitted(tmp_path / "changes")
 
 
 def test_a_configured_session_has_the_provider_tables_and_update_mode(
-    own_server: Connection, tmp_path: Path
+    own_server: Client, tmp_path: Path
 ) -> None:
     feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("a", 3)]])
     given = own_server.run("configured", tmp_path)

@@ -82,10 +82,10 @@ def state_of(stream: Stream, name: str = "RunningTotals", epoch: int | None = No
     return stored_totals(store, epoch)
 
 
-MORE_SEEDS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 40)]
+MORE_SEEDS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 40)]
 
 
-@pytest.mark.parametrize("seed", [*range(2), *MORE_SEEDS])
+@pytest.mark.parametrize("seed", [0, *MORE_SEEDS])
 def test_random_functions_leave_the_state_of_the_batch_computation(
     stream: Stream, parallelism: Callable[[int], None], seed: int
 ) -> None:

@@ -69,10 +69,6 @@ def deduplicated(rows: DataFrame, _: DataFrame) -> DataFrame:
     return rows.dropDuplicates(["key", "at"])
 
 
-def deduplicated_within(rows: DataFrame, _: DataFrame) -> DataFrame:
-    return rows.dropDuplicatesWithinWatermark(["key", "value"])
-
-
 def windows(rows: DataFrame, _: DataFrame) -> DataFrame:
     counts = rows.groupBy(F.window("at", "10 seconds"), "key").agg(F.sum("value").alias("value"))
     return counts.select("key", F.col("window.start").alias("at"), "value")
@@ -106,14 +102,11 @@ class Chain:
         return rows if self.after is None else self.after(rows, source)
 
 
+# The operator sees only watermarks and marks of columns, the same for all operators of Spark.
 CHAINS = {
     "operator": Chain("EventTime"),
-    "deduplication > operator": Chain("EventTime", deduplicated),
-    "deduplication within watermark > operator": Chain("EventTime", deduplicated_within),
     "join > operator": Chain("EventTime", joined),
-    "operator > deduplication": Chain("EventTime", after=deduplicated),
     "operator > aggregation": Chain("EventTime", after=windows),
-    "operator > join": Chain("EventTime", after=joined),
     "operator > operator": Chain("EventTime", others=1),
     "deduplication > operator in None > aggregation": Chain("None", deduplicated, windows),
 }

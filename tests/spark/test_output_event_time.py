@@ -1,4 +1,7 @@
-"""An output column can be the event time of later operators, as with Spark's own operator."""
+"""An output column can be the event time of later operators, as with Spark's own operator.
+
+test_late_rows_of_chains compares windows and operators behind such a column with Spark's.
+"""
 
 from __future__ import annotations
 
@@ -52,31 +55,6 @@ def emitted(df: DataFrame, column: str = "later", processor: Any = None) -> Data
         event_time_column_name=column,
         name="emits",
     )
-
-
-def counted(rows: DataFrame) -> DataFrame:
-    """Counts by window, in the columns in which a stream keeps its output."""
-    counts = rows.groupBy(F.window("later", "10 seconds")).count()
-    begins = F.unix_millis("window.start")
-    return counts.select(begins.cast("string").alias("key"), "count", begins.alias("total")).toDF(
-        "key", "rows", "total"
-    )
-
-
-def test_a_window_behind_the_operator_closes_in_the_batch_in_which_spark_s_own_closes_it(
-    stream: TimedStream,
-) -> None:
-    stream.feed_all(BATCHES)
-    stream.run(counted(emitted(stream.watermarked())), output_mode="append")
-
-    def of_spark(own: TimedStream) -> DataFrame:
-        grouped = own.watermarked().groupBy("key")
-        call = EmitsRows(), EMITTED, "append", "EventTime"
-        return counted(grouped.transformWithState(*call, eventTimeColumnName="later"))
-
-    own = stream.on_spark(of_spark, output_mode="append")
-    assert sorted(stream.kept()) == sorted(own.kept())
-    assert stream.kept()
 
 
 def test_an_operator_behind_takes_its_watermark_from_the_column(stream: TimedStream) -> None:

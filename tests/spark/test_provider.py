@@ -296,7 +296,7 @@ class TestMemory:
         assert stream.totals() == totals_of(stream.fed)
 
     def test_progress_says_what_the_state_takes(self, stream: Stream) -> None:
-        keys, key_bytes, value_bytes = 300_000, 32, 24
+        keys, key_bytes, value_bytes = 150_000, 32, 24
         for _ in range(2):
             stream.feed([(f"key{number:06d}", number) for number in range(keys)])
         query = run(stream)
@@ -304,7 +304,7 @@ class TestMemory:
         assert operator.numRowsTotal == keys
         records = keys * (32 + key_bytes + value_bytes)
         undo = keys * (16 + key_bytes + value_bytes)
-        tables = 2 * 8 * 262_144
+        tables = 2 * 8 * 131_072
         assert operator.memoryUsedBytes == pytest.approx(records + undo + tables, rel=0.1)
         metrics = dict(operator.customMetrics)
         assert metrics["cowstateChangelogBytes"] > 0

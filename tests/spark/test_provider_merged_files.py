@@ -11,7 +11,8 @@ from tests.support.provider.provider_jvm import START, Tasks, Value, shown
 pytestmark = pytest.mark.spark
 
 KEYS = 6000
-BATCHES = 150
+# Enough for two merged files, and for one.
+BATCHES, ENOUGH = 150, 80
 RETAINED = 10
 WIDTH = 64
 SETTINGS = f"minBatchesToRetain={RETAINED} stateStore.minDeltasForSnapshot=1"
@@ -87,7 +88,7 @@ def test_every_retained_version_is_there_and_has_its_changes(tasks: Tasks) -> No
 def test_versions_that_are_undone_in_memory_are_not_merged(tasks: Tasks) -> None:
     """A batch that runs again replaces a batch whose changelog exists."""
     store = Store()
-    for _ in range(BATCHES):
+    for _ in range(ENOUGH):
         store.batch()
         again = len(store.states) - 2
         store.lines += [f"begin {again}", *store.lines[-4:]]
@@ -98,7 +99,7 @@ def test_versions_that_are_undone_in_memory_are_not_merged(tasks: Tasks) -> None
 
 def test_changelogs_are_not_merged_without_memory_for_their_rows(tasks: Tasks) -> None:
     store = Store()
-    store.batches(BATCHES, maintains=False)
+    store.batches(ENOUGH, maintains=False)
     lines = ["fill-memory", "write-if-due", "files merged", "charged"]
     lines += ["empty-memory", "charged", "write-if-due", "files merged", "charged"]
     _, _, merged, _, _, charged, _, later, after = store.run(tasks, *lines)
@@ -109,7 +110,7 @@ def test_changelogs_are_not_merged_without_memory_for_their_rows(tasks: Tasks) -
 
 def test_a_damaged_merged_file_is_passed_over_for_its_changelogs(tasks: Tasks) -> None:
     store = Store()
-    store.batches(BATCHES, maintains=False)
+    store.batches(ENOUGH, maintains=False)
     newest = len(store.states) - 1
     lines = ["write-if-due", *["begin", "put 1 1:1", "commit", "write-if-due"]]
     lines += ["files merged", "damage merged", store.lines[0], f"entries {newest}"]
@@ -122,8 +123,8 @@ def test_a_merged_file_is_read_before_the_changelogs_that_it_stands_for_are_dele
     tasks: Tasks,
 ) -> None:
     store = Store()
-    store.batches(BATCHES, maintains=False)
-    changelogs = BATCHES + 2
+    store.batches(ENOUGH, maintains=False)
+    changelogs = ENOUGH + 2
     lines = ["write-if-due", *["begin", "put 1 1:1", "commit", "write-if-due"], "files merged"]
     lines += ["damage merged", "clean", "files changelog"]
     *_, merged, _, _, left = store.run(tasks, *lines)
@@ -132,7 +133,7 @@ def test_a_merged_file_is_read_before_the_changelogs_that_it_stands_for_are_dele
 
 def test_a_damaged_merged_file_whose_changelogs_are_gone_is_told(tasks: Tasks) -> None:
     store = Store()
-    store.batches(BATCHES)
+    store.batches(ENOUGH)
     newest = len(store.states) - 1
     lines = [*store.lines, "damage merged", store.lines[0], f"message entries {newest}"]
     told = tasks(*lines)[-1]
@@ -143,7 +144,7 @@ def test_a_damaged_merged_file_whose_changelogs_are_gone_is_told(tasks: Tasks) -
 def test_merged_rows_keep_their_checksums(tasks: Tasks) -> None:
     on = "stateStore.rowChecksum.enabled=true stateStore.rowChecksum.readVerificationRatio=1"
     store = Store(on)
-    store.batches(BATCHES)
+    store.batches(ENOUGH)
     newest = len(store.states) - 1
     _, entries = store.run(tasks, store.lines[0], f"entries {newest}")
     assert entries == shown(store.states[newest])

@@ -49,6 +49,14 @@ ON_DISK = {
     "flatMapGroupsWithState, event time",
 }
 """The jobs that use a store in different ways."""
+LIKE_OTHERS = {
+    "aggregation, complete with watermark": "aggregation, complete",
+    "left outer join": "full outer join",
+    "right outer join": "full outer join",
+    "dropDuplicates, then aggregation": "join, then aggregation",
+    "mapGroupsWithState, event time": "flatMapGroupsWithState, event time",
+}
+"""The jobs of soaks, each with a job that uses its stores in the same way."""
 
 
 def assert_states_are_read(run: ProviderRun, states: Batches) -> None:
@@ -94,9 +102,7 @@ class Trials:
         else:
             hdfs = self.begin(name, HDFS)
             self.run(name, hdfs, *runs)
-            history = History.of_run(hdfs).compared(hdfs.job.compared)
-            assert_states_are_read(hdfs, history.states())
-            self.histories[name] = history
+            self.histories[name] = History.of_run(hdfs).compared(hdfs.job.compared)
             self.counts[name] = hdfs.counts
         return self.histories[name]
 
@@ -108,7 +114,13 @@ def trials(
     return Trials(spark, tmp_path_factory.mktemp("trials"), all_jobs(spark, provider_jvm))
 
 
-@pytest.mark.parametrize("name", [*OPERATOR_JOBS, *SCALA_JOBS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.soak] if name in LIKE_OTHERS else [])
+        for name in (*OPERATOR_JOBS, *SCALA_JOBS)
+    ],
+)
 def test_rows_and_state_of_every_batch_are_those_of_the_built_in_provider(
     trials: Trials, name: str
 ) -> None:

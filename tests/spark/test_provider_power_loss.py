@@ -217,12 +217,12 @@ def state_without_spark(stream: Stream, batch: int) -> dict[str, tuple[int, int]
     return {row["key"]["key"]: (*row["value"].values(),) for row in state}
 
 
-@pytest.mark.parametrize("checkpoint_format", ["1", "2"])
+formats = pytest.mark.parametrize("checkpoint_format", ["1", "2"])
+
+
 class TestAQueryAfterAPowerFailure:
-    def test_loses_nothing_with_fsync(
-        self, provider_jvm: ProviderJvm, stream: Stream, checkpoint_format: str
-    ) -> None:
-        how = {"fsync": "true", "checkpoint_format": checkpoint_format}
+    def test_loses_nothing_with_fsync(self, provider_jvm: ProviderJvm, stream: Stream) -> None:
+        how = {"fsync": "true", "checkpoint_format": "1"}
         watch = SyncWatch(provider_jvm)
         run(stream, **how, epochs=2)
         forced = set(watch.end())
@@ -234,6 +234,7 @@ class TestAQueryAfterAPowerFailure:
         run(stream, **how, epochs=1)
         assert stream.totals() == totals_of(stream.fed)
 
+    @formats
     def test_runs_a_batch_again_that_was_not_committed(
         self, stream: Stream, checkpoint_format: str
     ) -> None:
@@ -249,6 +250,7 @@ class TestAQueryAfterAPowerFailure:
         assert stream.totals() == totals_of(stream.fed)
         assert state_without_spark(stream, 2) == totals_of(stream.fed)
 
+    @formats
     def test_says_from_which_batch_to_restart_if_batches_were_committed(
         self, stream: Stream, checkpoint_format: str
     ) -> None:
@@ -266,6 +268,7 @@ class TestAQueryAfterAPowerFailure:
         assert told == "1"
         assert stream.totals() == totals_of(stream.fed)
 
+    @formats
     def test_is_read_without_spark_up_to_what_is_whole(
         self, stream: Stream, checkpoint_format: str
     ) -> None:
@@ -278,6 +281,7 @@ class TestAQueryAfterAPowerFailure:
             with pytest.raises(CorruptObjectError, match="it is empty, as after a power failure"):
                 read(checkpoint, 1)
 
+    @formats
     def test_a_committed_version_that_is_gone_is_lost_though_a_later_one_was_begun(
         self, stream: Stream, checkpoint_format: str
     ) -> None:
@@ -291,9 +295,11 @@ class TestAQueryAfterAPowerFailure:
         with pytest.raises(ObjectMissingError, match=f"{1:019d}"):
             read_state(open_object_store(str(stream.checkpoint)), 0)
 
-    @pytest.mark.parametrize(("log", "batch"), [("commits", 2), ("offsets", 1)])
+    @pytest.mark.parametrize(
+        ("log", "batch", "checkpoint_format"), [("commits", 2, "2"), ("offsets", 1, "1")]
+    )
     def test_goes_on_as_the_docs_say_if_sparks_own_log_was_not_on_the_disk(
-        self, stream: Stream, checkpoint_format: str, log: str, batch: int
+        self, stream: Stream, log: str, batch: int, checkpoint_format: str
     ) -> None:
         how = {"fsync": "true", "checkpoint_format": checkpoint_format}
         run(stream, **how, epochs=3)

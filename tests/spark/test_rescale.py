@@ -63,6 +63,14 @@ OPERATORS = {
 }
 """The two numbers that each gets after the 2 with which it begins."""
 SINGLE = {"aggregation without keys", "limit"}
+LIKE_OTHERS = {
+    "aggregation, append with eviction",
+    "dropDuplicatesWithinWatermark",
+    "left semi join",
+    "flatMapGroupsWithState, event time",
+}
+"""The operators of soaks. The partition of their rows depends on the same columns as that of an
+aggregation in update mode, dropDuplicates, a full outer join and applyInPandasWithState."""
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +100,13 @@ def begun(spark: SparkSession, jobs: dict[str, tuple[Job, EventShape]], tmp_path
     return begin
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.soak] if name in LIKE_OTHERS else [])
+        for name in OPERATORS
+    ],
+)
 def test_an_operator_goes_on_with_other_numbers_as_if_uninterrupted(
     begun: Begun, name: str
 ) -> None:

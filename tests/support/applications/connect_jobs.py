@@ -1,9 +1,10 @@
 """Jobs that clients of Spark Connect run.
 
-    python -m tests.support.applications.connect_jobs URL FOLDER JOB {…}
+    python -m tests.support.applications.connect_jobs URL
 
-Each job prints its result as JSON in the last line of the output. `URL` may be a local master: then
-`configure` starts a server in this process.
+The program reads lines [FOLDER, JOB, {…}] as JSON. Each job has a session of its own, and prints
+its result as JSON. `URL` may be a local master: then `configure` starts a server in this process,
+and all jobs share a session.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +35,7 @@ from tests.support.processors.broadcast_rules import ALERTS, Judges
 from tests.support.processors.initial_states import BeginsWith
 from tests.support.processors.processors import TOTALS_SCHEMA, RunningTotals, SeesTime
 from tests.support.provider.provider_jobs import PROVIDER_KEY, ROCKSDB
-from tests.support.sessions.connect_server import SETTINGS
+from tests.support.sessions.connect_server import ANSWER, SETTINGS
 
 ROWS = "key string, value bigint"
 
@@ -396,22 +398,34 @@ def tables(spark: SparkSession, folder: Path) -> list[Any]:
     return sorted(map(tuple, spark.read.format("cowstate").load(str(folder / "table")).collect()))
 
 
-def main() -> None:
-    url, folder, job, arguments = sys.argv[1:]
+def session(url: str, folder: Path) -> SparkSession:
     builder = SparkSession.builder.remote(url)
     if url.startswith("local"):
         for key, value in SETTINGS.items():
             builder = builder.config(key, value)
-        builder = builder.config("spark.sql.warehouse.dir", str(Path(folder) / "warehouse"))
+        builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         builder = builder.config("spark.cowstate.enabled", "true")
         builder = spark_state.configure(builder)
-    spark = builder.getOrCreate()
-    spark.conf.set("spark.cowstate.store", str(Path(folder) / "store"))
-    try:
-        given = globals()[job](spark, Path(folder), **json.loads(arguments))
-    finally:
+    return builder.getOrCreate()
+
+
+def main() -> None:
+    url = sys.argv[1]
+    spark: SparkSession | None = None
+    for line in sys.stdin:
+        folder, job, arguments = json.loads(line)
+        spark = spark or session(url, Path(folder))
+        spark.conf.set("spark.cowstate.store", str(Path(folder) / "store"))
+        try:
+            answer = {"result": globals()[job](spark, Path(folder), **arguments)}
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        if not url.startswith("local"):
+            spark.stop()
+            spark = None
+        print(ANSWER + json.dumps(answer), flush=True)
+    if spark is not None:
         spark.stop()
-    print(json.dumps(given))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--parallelism", default="2")
-    parser.add_argument("--min-epochs-for-snapshot", default="10")
     parser.add_argument("--kill", choices=("host", "executor"))
     parser.add_argument("--store")
     parser.add_argument("--store-options", type=json.loads, default={})
@@ -37,7 +36,6 @@ def main() -> None:
         os.environ["JAVA_TOOL_OPTIONS"] = f"-D{REDACTION_KEY}={REDACTION_OF_SPARK}|storeOptions"
     spark = start_spark(arguments.master, arguments.folder)
     spark.conf.set("spark.cowstate.parallelism", arguments.parallelism)
-    spark.conf.set("spark.cowstate.minEpochsForSnapshot", arguments.min_epochs_for_snapshot)
     if arguments.store:
         spark.conf.set("spark.cowstate.store", arguments.store)
     for name, value in arguments.store_options.items():

@@ -3,7 +3,7 @@
 A process can have only a single kind of PySpark, classic or Connect. The sessions of tests are
 classic, so neither server nor client runs in the test process. `python -m
 tests.support.sessions.connect_server [key=value …]` is the server. The server prints its port, and
-ends at the end of its input. A client runs a job of `connect_jobs`.
+ends at the end of its input. A client runs jobs of `connect_jobs`, each in a session of its own.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 from tests.support.applications.streams import write_rows
 
 ROOT = Path(__file__).resolve().parents[3]
-_PATIENCE_SECONDS = 400
 PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
+ANSWER = "answer: "
+"""Begins the line with the result of a job."""
 # A small server with the long timeouts of the other tests' session.
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -38,59 +39,67 @@ SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """The URL of a server, or a local master if each client starts a server."""
+class Client:
+    """A process that runs one job after the other on a server. If `url` is a local master, the
+    first job starts a server in the process, and all jobs share a session."""
 
     url: str
+    _process: subprocess.Popen[str]
+    _log: Path
 
     def run(self, job: str, folder: Path, **arguments: Any) -> Any:
-        """Run a job and return its result. Raises AssertionError with the job's stderr if the job
+        """Run a job and return its result. Raises AssertionError with the job's error if the job
         fails."""
-        command = [
-            sys.executable,
-            "-m",
-            "tests.support.applications.connect_jobs",
-            self.url,
-            str(folder),
-            job,
-        ]
-        process = subprocess.Popen(
-            [*command, json.dumps(arguments)],
-            cwd=ROOT,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            printed, said = process.communicate(timeout=_PATIENCE_SECONDS)
-        finally:
-            _end(process)
-        assert process.returncode == 0, said[-8_000:]
-        return json.loads(printed.splitlines()[-1])
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([str(folder), job, arguments]), file=self._process.stdin, flush=True)
+        for line in self._process.stdout:
+            if line.startswith(ANSWER):
+                answer = json.loads(line.removeprefix(ANSWER))
+                assert "error" not in answer, answer["error"]
+                return answer["result"]
+        raise AssertionError(self._log.read_text()[-8_000:])
 
 
 @contextmanager
-def connect_server(folder: Path, settings: Mapping[str, str]) -> Iterator[Connection]:
-    """Start a server with SETTINGS and `settings`. The server's log is in `folder`."""
+def client_of(url: str, folder: Path) -> Iterator[Client]:
+    """Start a client. Its log is in `folder`."""
+    log = folder / "client.log"
+    command = [sys.executable, "-m", "tests.support.applications.connect_jobs", url]
+    with _started(command, log) as process:
+        yield Client(url, process, log)
+
+
+@contextmanager
+def connect_server(folder: Path, settings: Mapping[str, str]) -> Iterator[str]:
+    """Start a server with SETTINGS and `settings`, and yield its URL. The server's log is in
+    `folder`."""
     options = [f"{key}={value}" for key, value in {**SETTINGS, **settings}.items()]
-    with (folder / "server.log").open("w") as log:
+    command = [sys.executable, "-m", "tests.support.sessions.connect_server", *options]
+    with _started(command, folder / "server.log") as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        assert port, (folder / "server.log").read_text()[-8_000:]
+        yield f"sc://localhost:{port}"
+
+
+@contextmanager
+def _started(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that ends at the end of its input, with its messages in `log`."""
+    with log.open("w") as messages:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.sessions.connect_server", *options],
+            command,
             cwd=ROOT,
             env=_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=messages,
             text=True,
         )
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            port = process.stdout.readline().strip()
-            assert port, (folder / "server.log").read_text()[-8_000:]
-            yield Connection(f"sc://localhost:{port}")
+            yield process
         finally:
             process.stdin.close()
             _end(process)

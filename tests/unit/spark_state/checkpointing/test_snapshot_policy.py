@@ -322,9 +322,17 @@ def test_changelogs_count_for_the_key_groups_that_they_are_needed_for() -> None:
 NEVER = 1_000_000
 
 
-@pytest.mark.parametrize("epochs", [1, 2, 3, 5, 8, 20, 60])
-@pytest.mark.parametrize("hundredths", [1, 5, 10, 100], ids="{}%".format)
-@pytest.mark.parametrize("skew", ["even", "hot entries", "large key groups", "hot key group"])
+SKEWS = ("even", "hot entries", "large key groups", "hot key group")
+HUNDREDTHS = (1, 5, 10, 100)
+# Each length of a run with each share of changes, and each of both with each skew.
+PAIRS = [
+    (epochs, hundredths, SKEWS[(place + other) % len(SKEWS)])
+    for place, epochs in enumerate((1, 2, 3, 5, 8, 20, 60))
+    for other, hundredths in enumerate(HUNDREDTHS)
+]
+
+
+@pytest.mark.parametrize(("epochs", "hundredths", "skew"), PAIRS)
 @pytest.mark.long
 def test_chains_and_what_is_written_stay_bounded_however_long_runs_are(
     epochs: int, hundredths: int, skew: str

@@ -35,7 +35,7 @@ from tests.support.processors.processors import KeepsTotalsAndValues, LongTexts,
 
 LIMIT_MB = 16
 TEXT = pa.struct([("text", pa.string())])
-FEW, MANY = 30_000, 200_000
+FEW, MANY = 30_000, 100_000
 
 
 def rows(count: int, keys: int = 50) -> pa.Table:
@@ -107,7 +107,7 @@ class TestInput:
     @pytest.mark.parametrize("keys", [50, 1])
     def test_spilled_rows_do_not_stay_in_memory(self, open_host: OpenHost, keys: int) -> None:
         host = open_host(max_memory_mb=LIMIT_MB)
-        table = rows(5 * MANY, keys)
+        table = rows(10 * MANY, keys)
         before = pa.total_allocated_bytes()
         assert host.session is not None
         with closing(host.session.receive(host.request(0, 0))) as received:
@@ -122,7 +122,7 @@ class TestInput:
             for part in keyed.by_key(host.spec.processor.key_columns):
                 assert part.rows.num_rows
                 most = max(most, pa.total_allocated_bytes() - before)
-            assert keyed.num_rows == 5 * MANY
+            assert keyed.num_rows == 10 * MANY
         assert most < 6 << 20
         assert table.nbytes > 20 << 20
 
@@ -162,7 +162,7 @@ class TestInput:
                 return getattr(self._file, name)
 
             def write(self, data: Any) -> int:
-                if self._file.tell() + len(data) > 3 << 20:
+                if self._file.tell() + len(data) > 1 << 20:
                     raise OSError(28, "No space left on device")
                 return int(self._file.write(data))
 
