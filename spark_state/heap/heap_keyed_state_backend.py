@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.codecs.codec import Forms
 from spark_state.heap.heap_element_table import HeapElementTable
 from spark_state.heap.heap_state_table import HeapStateTable
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.full_snapshot import FullSnapshot, KeptEntries
-from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.keyed_state_backend import FileToApply, KeyedStateBackend
 from spark_state.keyed_state.keyed_tables import DueTime
 from spark_state.keyed_state.object_sizes import FEW
 from spark_state.keyed_state.state_rows import StateRows, StateSerializer
 from spark_state.state_descriptor import StateDescriptor
 
 LEAST_PACKED_ROWS = 1 << 14
-"""Number of rows of a state from which the state's rows of a snapshot stay Arrow in a restore."""
+"""Number of rows from which the rows of a value state stay Arrow in a restore."""
 
 HeapTable = HeapStateTable[Any] | HeapElementTable[Any, Any]
 
@@ -29,6 +28,12 @@ HeapTable = HeapStateTable[Any] | HeapElementTable[Any, Any]
 class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
     """A backend on the heap. Commit, rollback and undo cost O(changes); a snapshot copies no entry,
     only the bucket arrays."""
+
+    def __init__(self, key_groups: KeyGroupRange, key_columns: KeyColumns, forms: Forms) -> None:
+        super().__init__(key_groups, key_columns, forms)
+        # Rows of value states that a restore has read so far.
+        self._read: dict[str, list[StateRows]] = {}
+        self._read_bytes = 0
 
     def _new_value_table(
         self, descriptor: StateDescriptor, serializer: StateSerializer[Any]
@@ -45,20 +50,26 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
             descriptor.name, serializer, self.key_groups, self._current, due_time
         )
 
-    def restore(
-        self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
-    ) -> None:
-        parts: dict[str, list[StateRows]] = defaultdict(list)
-        for batch in batches:
-            for rows in self._rows_of_states(batch, states):
-                parts[rows.name].append(rows)
-        for name, of_state in parts.items():
+    def restore(self, files: Iterable[FileToApply]) -> None:
+        """Apply the rows of files to a backend without entries. The rows of large value states are
+        packed, see packed_entries."""
+        for batches, states in files:
+            for batch in batches:
+                for rows in self._rows_of_states(batch, states):
+                    table = self._states[rows.name].table
+                    if isinstance(table, HeapStateTable):
+                        self._read.setdefault(rows.name, []).append(rows)
+                        self._read_bytes += batch.nbytes
+                    else:
+                        table.apply(rows.entries())
+        read, self._read, self._read_bytes = self._read, {}, 0
+        for name, parts in read.items():
             table = self._states[name].table
-            is_large = sum(len(rows.keys) for rows in of_state) >= LEAST_PACKED_ROWS
+            is_large = sum(len(rows.keys) for rows in parts) >= LEAST_PACKED_ROWS
             if is_large and isinstance(table, HeapStateTable):
-                table.pack(of_state)
+                table.pack(parts)
             else:
-                for rows in of_state:
+                for rows in parts:
                     table.apply(rows.entries())
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
@@ -70,7 +81,7 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
         return sum(table.memory_bytes() for table in self._tables)
 
     def bytes_on_heap(self, looked_at: int = FEW) -> int:
-        return sum(
+        return self._read_bytes + sum(
             table.memory_bytes(looked_at) + table.undo_bytes(looked_at) for table in self._tables
         )
 

@@ -21,7 +21,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTable
 from spark_state.heap.heap_memory import bytes_of_values
-from spark_state.heap.packed_entries import KeyGroupSnapshot, PackedEntries
+from spark_state.heap.packed_entries import KeyGroupSnapshot, PackedEntries, packs_of
 from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
@@ -67,11 +67,12 @@ class HeapStateTable(Generic[S]):
         return len(self._entries) + sum(map(len, self._packs))
 
     def pack(self, parts: Sequence[StateRows]) -> None:
-        """Add the rows of a snapshot, of which the table has no key yet. They stay Arrow until
-        their first use."""
+        """Set the entries of an empty table from the rows of files, in the order in which the files
+        apply. The rows stay Arrow until their first use."""
+        assert not len(self), "the table is not empty"
         self._forget_found()
         self._unpacked.clear()
-        self._packs.append(PackedEntries(parts))
+        self._packs = packs_of(parts)
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
         """Unpack the entries of these keys together, which takes a fraction of the time of

@@ -1,8 +1,8 @@
 """Restored entries of a value state that stay rows of Arrow until their first use.
 
-A restore that makes Python objects of all rows takes a microsecond or more for each row, and most
-keys are not used soon. So the rows of a snapshot stay columns. The first look-up of a key takes the
-entry out of the pack; from then on the entry is in the maps of the table.
+A restore that makes Python objects of all rows takes some microseconds for each row, and most keys
+are not used soon. So the rows of the files stay columns. The first look-up of a key takes the entry
+out of the pack; from then on the entry is in the maps of the table.
 
 A pack finds rows by the hashes of their keys. The hashes are sorted, with the row of each hash
 beside it, and a binary search finds the rows with the hash of a key. Then the keys are compared,
@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.states.key_hashes import Hashes, key_hashes
@@ -27,10 +28,14 @@ from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_rows import StateRows, StateSerializer
 
+# The type stubs of pyarrow.compute reject valid arguments, such as an array of any type.
+pc: Any = pyarrow.compute
+
 S = TypeVar("S")
 RowNumbers = npt.NDArray[np.int64]
 
 _LEAST_SHARE_LEFT = 0.25
+_MOST_BYTES = 1 << 30
 _GROUP, _STATE = "group", "state"
 
 
@@ -49,11 +54,15 @@ class PackedRows(Generic[S]):
         return self._key_columns.to_keys(columns, self.table.num_rows)
 
     def states(self) -> list[S]:
-        # No state is None, because no row is a deletion.
+        """Return the states of rows that are no deletions."""
         return cast(list[S], self._serializer.from_arrow(_array(self.table[_STATE])))
 
     def key_groups(self) -> npt.NDArray[np.int32]:
         return self.table[_GROUP].to_numpy()
+
+    def are_present(self) -> npt.NDArray[np.bool_]:
+        """Return for each row True if the row has a state, and is no deletion."""
+        return self.table[_STATE].is_valid().to_numpy()
 
     def take(self, rows: RowNumbers) -> PackedRows[S]:
         taken = self.table.take(pa.array(rows, pa.int64()))
@@ -84,23 +93,46 @@ class PackSnapshot(Generic[S]):
             yield from zip(left.keys(), left.states(), strict=True)
 
 
-class PackedEntries(Generic[S]):
-    """The entries of `parts`: at least one part, no key twice, no deletion. One thread uses a pack;
-    other threads may read its snapshots."""
+def packs_of(parts: Sequence[StateRows]) -> list[PackedEntries[Any]]:
+    """Pack the rows of files, in the order in which the files apply: the last row of a key counts,
+    and may be a deletion. `parts`: at least one row."""
+    key_columns, serializer = parts[0].keys.key_columns, parts[0].serializer
+    names = [*_names(key_columns), _GROUP, _STATE]
+    table = pa.concat_tables(
+        pa.Table.from_arrays([*part.keys.columns, part.key_groups, part.states], names)
+        for part in parts
+    )
+    groups = table[_GROUP]
+    number = len(pc.unique(groups))
+    # Arrow cannot address more bytes of text in an array.
+    if table.nbytes <= _MOST_BYTES or number == 1:
+        tables = [table]
+    else:
+        of_pack = pc.divide(groups, pa.scalar(max(number * _MOST_BYTES // table.nbytes, 1)))
+        tables = [table.filter(pc.equal(of_pack, each)) for each in pc.unique(of_pack)]
+    return [
+        PackedEntries(PackedRows(each.combine_chunks(), key_columns, serializer)) for each in tables
+    ]
 
-    def __init__(self, parts: Sequence[StateRows]) -> None:
-        key_columns, serializer = parts[0].keys.key_columns, parts[0].serializer
-        names = [*_names(key_columns), _GROUP, _STATE]
-        tables = [
-            pa.Table.from_arrays([*part.keys.columns, part.key_groups, part.states], names)
-            for part in parts
-        ]
-        rows: PackedRows[S] = PackedRows(
-            pa.concat_tables(tables).combine_chunks(), key_columns, serializer
-        )
+
+class PackedEntries(Generic[S]):
+    """The entries of a key are the last of its rows in `rows`; null if the key is deleted. One
+    thread uses a pack; other threads may read its snapshots."""
+
+    def __init__(self, rows: PackedRows[S]) -> None:
         hashes = rows.hashes()
-        order = np.argsort(hashes)
-        self._set(rows, hashes[order], order)
+        order = np.argsort(hashes, kind="stable")
+        hashes = hashes[order]
+        self._set(rows, hashes, order)
+        # Rows of the same key have the same hash. The later row is behind the earlier row.
+        is_next_same = hashes[:-1] == hashes[1:]
+        is_shared = np.append(is_next_same, False) | np.insert(is_next_same, 0, False)
+        of_keys = order[is_shared]
+        last = dict(zip(rows.take(of_keys).keys(), of_keys.tolist(), strict=True))
+        self._is_left[of_keys] = False
+        self._is_left[[*last.values()]] = True
+        self._is_left &= rows.are_present()
+        self._left = int(self._is_left.sum())
 
     def _set(self, rows: PackedRows[S], hashes: Hashes, order: RowNumbers) -> None:
         """Set the rows, none of them taken. `hashes`: in ascending order; `order`: their rows."""

@@ -84,6 +84,9 @@ class BackendTable(Protocol):
 
 Table = TypeVar("Table", bound=BackendTable)
 
+FileToApply = tuple[Iterable[pa.RecordBatch], Collection[str] | None]
+"""The batches of a file, and the states to apply the file to (None: all states)."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldState(Generic[Table]):
@@ -324,12 +327,11 @@ class KeyedStateBackend(ABC, Generic[Table]):
             for rows in self._rows_of_states(batch, states):
                 self._states[rows.name].table.apply(_with_growth(rows.entries(), growth))
 
-    def restore(
-        self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
-    ) -> None:
-        """Apply the rows of a snapshot, as `apply` does. The backend has no entry yet in the key
-        groups of the rows."""
-        self.apply(batches, states)
+    def restore(self, files: Iterable[FileToApply]) -> None:
+        """Apply the rows of files to a backend without entries, or, after a restore from a
+        database, with the entries of the database. See `apply`."""
+        for batches, states in files:
+            self.apply(batches, states)
 
     def _rows_of_states(
         self, batch: pa.RecordBatch, states: Collection[str] | None

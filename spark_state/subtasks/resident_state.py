@@ -24,6 +24,7 @@ from spark_state.checkpointing.restore_plan import (
     plan_restore,
 )
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
+from spark_state.keyed_state.keyed_state_backend import FileToApply
 from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.keyed_state.state_rows import no_rows, rows_by_key_group
 from spark_state.processor.schemas import state_descriptor
@@ -70,7 +71,7 @@ class ResidentState:
         """Carry out the plan. Return the row counts, by key group, of the files read."""
         # Until the end of the plan, no list of files gives the backend's state.
         self._resident = None
-        rows: RowsOfFiles = {}
+        rows: dict[str, Counts] = {}
         match plan:
             case Restore():
                 self.close()
@@ -82,7 +83,8 @@ class ResidentState:
                 )
                 backend, rest = self._backends.restored(attempt.request, self.key_groups, restore)
                 try:
-                    rows = self._apply(backend, base, rest, attempt)
+                    backend.restore(self._files(backend, base, rest, attempt, rows))
+                    self.memory.check(backend, attempt.spec)
                 except BaseException:
                     backend.close()
                     self.memory.release()
@@ -91,7 +93,8 @@ class ResidentState:
             case Extend(handles):
                 for state in _announced(base, attempt.spec):
                     self.backend.open_table(state.descriptor)
-                rows = self._apply(self.backend, base, handles, attempt)
+                for batches, in_file in self._files(self.backend, base, handles, attempt, rows):
+                    self.backend.apply(batches, in_file)
             case UndoSealed():
                 self.backend.undo_sealed()
         self._resident = Resident(base.handles, before_sealed=None)
@@ -114,19 +117,22 @@ class ResidentState:
             self._backend = self._settings = None
         self.memory.release()
 
-    def _apply(
-        self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
-    ) -> RowsOfFiles:
-        """Apply files of the base; return for each file the number of rows in each key group."""
-        rows: dict[str, Counts] = {}
+    def _files(
+        self,
+        backend: Backend,
+        base: EpochStart,
+        handles: Handles,
+        attempt: EpochAttempt,
+        rows: dict[str, Counts],
+    ) -> Iterator[FileToApply]:
+        """Yield the files of the base for `backend`. `rows` gets for each file the number of rows
+        in each key group."""
         for handle, batches in base.store.files.states.read_each(handles, self.key_groups):
             attempt.check()
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
             # Files without rows for this subtask get an entry, too.
             of_file = rows.setdefault(handle.name, no_rows(self.key_groups))
-            restore = backend.restore if handle.kind == "snapshot" else backend.apply
-            restore(self._watched(batches, backend, attempt.spec, of_file), in_file)
-        return rows
+            yield self._watched(batches, backend, attempt.spec, of_file), in_file
 
     def _watched(
         self,

@@ -172,8 +172,7 @@ class Backend:
         self.backend = HeapKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS)
         for state in descriptors:
             self.backend.open_table(state)
-        for rows, _ in files.files:
-            self.backend.restore(rows.to_batches(3))
+        self.backend.restore((rows.to_batches(3), None) for rows, _ in files.files)
         self.open_states()
 
     def half(self, stored: StoredDatabases, key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
@@ -292,6 +291,7 @@ def test_packed_values_give_the_same_answers(
 ) -> None:
     monkeypatch.setattr(heap_keyed_state_backend, "LEAST_PACKED_ROWS", 0)
     monkeypatch.setattr(packed_entries, "key_hashes", hashes)
+    monkeypatch.setattr(packed_entries, "_MOST_BYTES", 200)  # so there are several packs
 
     @settings(max_examples=40, deadline=None)
     @given(scripts(name))

@@ -175,8 +175,7 @@ class KeyedStateBackendContract:
     def restored_from_snapshot(self, new_backend: NewBackend, files: WrittenFiles) -> States:
         """Return another backend, restored from the files of a snapshot."""
         states = States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
-        for rows, _ in files.files:
-            states.backend.restore(rows.to_batches())
+        states.backend.restore((rows.to_batches(), None) for rows, _ in files.files)
         return states
 
     def test_an_empty_backend_has_nothing(self, states: States) -> None:
@@ -331,14 +330,17 @@ class KeyedStateBackendContract:
         content = self.filled(states)
         files = WrittenFiles()
         states.backend.snapshot().write(files)
-        restored = self.restored_from_snapshot(new_backend, files)
-        self.change(states, content, 2, times=20)
-        changes = states.backend.changes()
-        states.backend.seal()
-        restored.backend.apply(changes.to_batches())
+        chain = [rows for rows, _ in files.files]
+        for seed in range(2, 6):
+            self.change(states, content, seed, times=20)
+            chain.append(states.backend.changes())
+            states.backend.seal()
+        restored = States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
+        restored.backend.restore((rows.to_batches(), None) for rows in chain[:-1])
+        restored.backend.apply(chain[-1].to_batches())
         counts = list(states.backend.entries_by_key_group())
         assert list(restored.backend.entries_by_key_group()) == counts
-        self.change(restored, copy.deepcopy(content), 3, times=20)
+        self.change(restored, copy.deepcopy(content), 7, times=20)
         restored.backend.rollback()
         again = WrittenFiles()
         restored.backend.snapshot().write(again)
@@ -399,8 +401,7 @@ class KeyedStateBackendContract:
         other = new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS)
         for descriptor in (VALUE, LIST, MAP):
             other.open_table(descriptor)
-        for rows, _ in written.files:
-            other.restore(rows.to_batches())
+        other.restore((rows.to_batches(), None) for rows, _ in written.files)
         assert other.descriptors == (VALUE, LIST, MAP)
         again = WrittenFiles()
         other.snapshot().write(again)

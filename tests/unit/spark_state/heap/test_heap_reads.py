@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -132,8 +133,7 @@ def restored(rows: int) -> tuple[HeapKeyedStateBackend, Any]:
     other, of_other = backend_with("value", "n bigint")
     set_key(other, 0)
     assert of_other.get() is None
-    for table, _ in files.files:
-        other.restore(table.to_batches(5000))
+    other.restore((table.to_batches(5000), None) for table, _ in files.files)
     assert len(other) == rows
     return other, of_other
 
@@ -192,3 +192,20 @@ def test_keys_of_the_same_hash_are_different_keys(monkeypatch: pytest.MonkeyPatc
     for key in range(50):
         set_key(backend, key)
         assert state.get() == (-3 if key == 3 else key,)
+
+
+def test_rows_that_a_restore_has_read_count_as_memory() -> None:
+    source, _ = restored(LEAST_PACKED_ROWS)
+    files = WrittenFiles()
+    source.snapshot().write(files)
+    backend, _ = backend_with("value", "n bigint")
+    ((table, _),) = files.files
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in table.to_batches(LEAST_PACKED_ROWS // 2):
+            before = backend.bytes_on_heap()
+            yield batch
+            assert backend.bytes_on_heap() == before + batch.nbytes
+
+    backend.restore([(batches(), None)])
+    assert len(backend) == LEAST_PACKED_ROWS
