@@ -11,7 +11,8 @@ because different keys may have the same hash.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar, cast
@@ -95,7 +96,7 @@ class PackSnapshot(Generic[S]):
 
 def packs_of(parts: Sequence[StateRows]) -> list[PackedEntries[Any]]:
     """Pack the rows of files, in the order in which the files apply: the last row of a key counts,
-    and may be a deletion. `parts`: at least one row."""
+    and may be a deletion. `parts`: at least one row, with at least one key column."""
     key_columns, serializer = parts[0].keys.key_columns, parts[0].serializer
     names = [*_names(key_columns), _GROUP, _STATE]
     table = pa.concat_tables(
@@ -110,9 +111,10 @@ def packs_of(parts: Sequence[StateRows]) -> list[PackedEntries[Any]]:
     else:
         of_pack = pc.divide(groups, pa.scalar(max(number * _MOST_BYTES // table.nbytes, 1)))
         tables = [table.filter(pc.equal(of_pack, each)) for each in pc.unique(of_pack)]
-    return [
+    packs: list[PackedEntries[Any]] = [
         PackedEntries(PackedRows(each.combine_chunks(), key_columns, serializer)) for each in tables
     ]
+    return [pack for pack in packs if len(pack)]
 
 
 class PackedEntries(Generic[S]):
@@ -132,23 +134,25 @@ class PackedEntries(Generic[S]):
         self._is_left[of_keys] = False
         self._is_left[[*last.values()]] = True
         self._is_left &= rows.are_present()
-        self._left = int(self._is_left.sum())
+        self._drop_taken()
 
     def _set(self, rows: PackedRows[S], hashes: Hashes, order: RowNumbers) -> None:
-        """Set the rows, none of them taken. `hashes`: in ascending order; `order`: their rows."""
+        """Set the rows, all of them entries. `hashes`: in ascending order; `order`: their rows."""
         groups = rows.key_groups()
-        starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+        changes = (np.flatnonzero(np.diff(groups)) + 1).tolist()
+        starts = [0, *changes, len(groups)] if len(groups) else []
         self._rows, self._hashes, self._order = rows, hashes, order
         self._runs: dict[int, list[tuple[int, int]]] = {}
         for start, end in pairwise(starts):
             self._runs.setdefault(int(groups[start]), []).append((start, end))
         self._is_left = np.ones(len(groups), np.bool_)
-        self._left = len(groups)
-        self.key_groups = KeyGroupRange(min(self._runs), max(self._runs))
+        self._sizes = Counter[int](groups.tolist())
+        if len(groups):
+            self.key_groups = KeyGroupRange(min(self._sizes), max(self._sizes))
 
     def __len__(self) -> int:
         """Return the number of entries that were not taken."""
-        return self._left
+        return self._sizes.total()
 
     def __iter__(self) -> Iterator[Key]:
         """Yield the key of each entry that was not taken."""
@@ -159,12 +163,9 @@ class PackedEntries(Generic[S]):
         arrays = (self._hashes, self._order, self._is_left)
         return self._rows.table.nbytes + sum(array.nbytes for array in arrays)
 
-    def sizes(self) -> dict[int, int]:
+    def sizes(self) -> Mapping[int, int]:
         """Return the number of entries of each key group."""
-        return {
-            key_group: sum(int(self._is_left[start:end].sum()) for start, end in runs)
-            for key_group, runs in self._runs.items()
-        }
+        return self._sizes
 
     def snapshot(self) -> PackSnapshot[S]:
         """Return the entries that were not taken. Later calls of `take` do not change the
@@ -191,14 +192,17 @@ class PackedEntries(Generic[S]):
             if keys[number] == entry[0]
         ]
         self._is_left[[row for _, row in of_keys]] = False
-        self._left -= len(of_keys)
-        if 0 < self._left < _LEAST_SHARE_LEFT * len(self._is_left):
+        taken = [entry for entry, _ in of_keys]
+        self._sizes.subtract(key_group for _, key_group, _ in taken)
+        if 0 < len(self) < _LEAST_SHARE_LEFT * len(self._is_left):
             self._drop_taken()
-        return [entry for entry, _ in of_keys]
+        return taken
 
     def _drop_taken(self) -> None:
-        """Free the memory of the rows that were taken."""
+        """Free the memory of all rows but the entries that were not taken."""
         is_left = self._is_left
+        if is_left.all():
+            return
         new_number = np.cumsum(is_left) - 1
         keeps = is_left[self._order]
         order = new_number[self._order[keeps]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -126,6 +127,8 @@ def check_packs(table: HeapStateTable[Any]) -> None:
     assert table._unpacked.isdisjoint(in_packs)
     for pack in table._packs:
         assert len(pack) == pack._is_left.sum()
+        of_groups = Counter(pack._rows.key_groups()[pack._is_left].tolist())
+        assert {group: size for group, size in pack.sizes().items() if size} == of_groups
         assert (pack._hashes[:-1] <= pack._hashes[1:]).all()
         assert (pack._rows.hashes()[pack._order] == pack._hashes).all()
         assert sorted(pack._order.tolist()) == [*range(len(pack._is_left))]

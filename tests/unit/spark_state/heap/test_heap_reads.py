@@ -209,3 +209,19 @@ def test_rows_that_a_restore_has_read_count_as_memory() -> None:
 
     backend.restore([(batches(), None)])
     assert len(backend) == LEAST_PACKED_ROWS
+
+
+def test_a_state_of_which_everything_was_deleted_is_empty_after_a_restore() -> None:
+    source, state = restored(LEAST_PACKED_ROWS)
+    files = WrittenFiles()
+    source.snapshot().write(files)
+    for key in range(LEAST_PACKED_ROWS):
+        set_key(source, key)
+        state.clear()
+    chain = [*(table for table, _ in files.files), source.changes()]
+    backend, of_backend = backend_with("value", "n bigint")
+    backend.restore((table.to_batches(), None) for table in chain)
+    assert len(backend) == sum(backend.entries_by_key_group()) == 0
+    set_key(backend, 5)
+    assert of_backend.get() is None
+    assert backend.snapshot().write(WrittenFiles()) == ()
