@@ -32,8 +32,8 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
     def __init__(self, key_groups: KeyGroupRange, key_columns: KeyColumns, forms: Forms) -> None:
         super().__init__(key_groups, key_columns, forms)
         # Rows of value states that a restore has read so far.
-        self._read: dict[str, list[StateRows]] = {}
-        self._read_bytes = 0
+        self._rows_read: dict[str, list[StateRows]] = {}
+        self._bytes_read = 0
 
     def _new_value_table(
         self, descriptor: StateDescriptor, serializer: StateSerializer[Any]
@@ -58,19 +58,20 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
                 for rows in self._rows_of_states(batch, states):
                     table = self._states[rows.name].table
                     if isinstance(table, HeapStateTable):
-                        self._read.setdefault(rows.name, []).append(rows)
-                        self._read_bytes += batch.nbytes
+                        self._rows_read.setdefault(rows.name, []).append(rows)
+                        arrays = (*rows.keys.columns, rows.key_groups, rows.states)
+                        self._bytes_read += sum(array.nbytes for array in arrays)
                     else:
                         table.apply(rows.entries())
-        read, self._read, self._read_bytes = self._read, {}, 0
-        for name, parts in read.items():
+        for name in [*self._rows_read]:
+            parts = self._rows_read.pop(name)
             table = self._states[name].table
-            is_large = sum(len(rows.keys) for rows in parts) >= LEAST_PACKED_ROWS
-            if is_large and isinstance(table, HeapStateTable):
+            if isinstance(table, HeapStateTable) and _may_be_packed(parts):
                 table.pack(parts)
             else:
                 for rows in parts:
                     table.apply(rows.entries())
+        self._bytes_read = 0
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
         for table in self._tables:
@@ -81,7 +82,7 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
         return sum(table.memory_bytes() for table in self._tables)
 
     def bytes_on_heap(self, looked_at: int = FEW) -> int:
-        return self._read_bytes + sum(
+        return self._bytes_read + sum(
             table.memory_bytes(looked_at) + table.undo_bytes(looked_at) for table in self._tables
         )
 
@@ -99,6 +100,14 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
                     snapshot.release()
 
         return FullSnapshot(self._key_columns, states, wanted, let_go)
+
+
+def _may_be_packed(parts: Sequence[StateRows]) -> bool:
+    """Return True for many rows. The types of keys may differ between files in what may be null;
+    such rows are few, and are not packed."""
+    key_types = {tuple(column.type for column in part.keys.columns) for part in parts}
+    rows = sum(len(part.keys) for part in parts)
+    return rows >= LEAST_PACKED_ROWS and len(key_types) == 1
 
 
 def _rows(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from operator import itemgetter
 from sys import getsizeof
 from typing import Any, Generic, TypeVar
@@ -21,7 +22,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTable
 from spark_state.heap.heap_memory import bytes_of_values
-from spark_state.heap.packed_entries import KeyGroupSnapshot, PackedEntries, packs_of
+from spark_state.heap.packed_entries import FoundEntry, KeyGroupSnapshot, PackedEntries, packs_of
 from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
@@ -72,7 +73,7 @@ class HeapStateTable(Generic[S]):
         assert not len(self), "the table is not empty"
         self._forget_found()
         self._unpacked.clear()
-        self._packs = packs_of(parts)
+        self._packs = [pack for pack in packs_of(parts) if len(pack)]
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
         """Unpack the entries of these keys together, which takes a fraction of the time of
@@ -89,15 +90,23 @@ class HeapStateTable(Generic[S]):
 
     def _unpack(self, wanted: Mapping[Key, int]) -> None:
         """Move entries from the packs to the maps. `wanted`: keys with their key groups."""
-        for key, key_group, state in self._taken(wanted):
-            self._entries.map_for(key_group).put(key, state)
+        for pack, entry in self._found(wanted):
+            self._entries.map_for(entry.key_group).put(entry.key, entry.state)
+            # Only now: if memory ends in between, no entry is lost.
+            pack.leave_out(entry)
+        self._compact()
 
-    def _taken(self, wanted: Mapping[Key, int]) -> Iterator[tuple[Key, int, S]]:
-        """Take entries out of the packs. Yields key, key group and state of each."""
+    def _found(self, wanted: Mapping[Key, int]) -> Iterator[tuple[PackedEntries[S], FoundEntry[S]]]:
+        """Yield the entries of keys in the packs, each with its pack."""
         for pack in self._packs:
-            start, end = pack.key_groups.start, pack.key_groups.end
-            in_pack = [key for key, group in wanted.items() if start <= group <= end]
-            yield from pack.take(in_pack) if in_pack else ()
+            groups = pack.sizes()
+            in_pack = [key for key, key_group in wanted.items() if key_group in groups]
+            if in_pack:
+                yield from zip(repeat(pack), pack.find(in_pack))
+
+    def _compact(self) -> None:
+        for pack in self._packs:
+            pack.compact()
         self._packs = [pack for pack in self._packs if len(pack)]
 
     def _find(self) -> None:
@@ -193,8 +202,9 @@ class HeapStateTable(Generic[S]):
         self._forget_found()
         if self._packs:
             wanted = dict(zip(entries.keys, entries.key_groups, strict=True))
-            for _ in self._taken(wanted):
-                pass  # the file has a newer state, or deletes the key
+            for pack, entry in self._found(wanted):
+                pack.leave_out(entry)  # the file has a newer state, or deletes the key
+            self._compact()
         map_for = self._entries.map_for
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
         for key, key_group, state in rows:

@@ -11,26 +11,19 @@ because different keys may have the same hash.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
 
-from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.states.key_hashes import Hashes, key_hashes
 from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_rows import StateRows, StateSerializer
-
-# The type stubs of pyarrow.compute reject valid arguments, such as an array of any type.
-pc: Any = pyarrow.compute
 
 S = TypeVar("S")
 RowNumbers = npt.NDArray[np.int64]
@@ -55,7 +48,7 @@ class PackedRows(Generic[S]):
         return self._key_columns.to_keys(columns, self.table.num_rows)
 
     def states(self) -> list[S]:
-        """Return the states of rows that are no deletions."""
+        """Return the states. No row may be a deletion."""
         return cast(list[S], self._serializer.from_arrow(_array(self.table[_STATE])))
 
     def key_groups(self) -> npt.NDArray[np.int32]:
@@ -69,90 +62,127 @@ class PackedRows(Generic[S]):
         taken = self.table.take(pa.array(rows, pa.int64()))
         return PackedRows(taken, self._key_columns, self._serializer)
 
+    def have_equal_keys(self, some: RowNumbers, others: RowNumbers) -> bool:
+        """Return True if each of some rows has the same key as the row of `others` in its place.
+        May return False for keys of numbers with fractions, and of nested types."""
+        mine, theirs = self.take(some).table, self.take(others).table
+        for name, arrow_type in zip(
+            _names(self._key_columns), self._key_columns.arrow_types, strict=True
+        ):
+            if pa.types.is_nested(arrow_type) or not mine[name].equals(theirs[name]):
+                return False
+        return True
+
     def hashes(self) -> Hashes:
         return key_hashes(self.table, _names(self._key_columns))
 
     def hashes_of(self, keys: Sequence[Key]) -> Hashes:
         """Return the hashes of keys that may be in the rows."""
         names = _names(self._key_columns)
+        if not names:
+            return np.zeros(len(keys), np.uint64)
         return key_hashes(pa.Table.from_arrays(self._key_columns.to_arrow(keys), names), names)
 
 
 @dataclass(frozen=True, slots=True)
 class PackSnapshot(Generic[S]):
-    """The entries of a pack at one moment. `runs`: for each key group the ranges of its rows.
-    `is_left`: for each row True if the row was not taken."""
+    """The entries of a pack at one moment. `ranges`: for each key group the first of its rows, and
+    the row behind the last. `is_left`: for each row True if the row was not taken."""
 
     rows: PackedRows[S]
-    runs: dict[int, list[tuple[int, int]]]
+    ranges: Mapping[int, tuple[int, int]]
     is_left: npt.NDArray[np.bool_]
 
     def entries(self, key_group: int) -> Iterator[tuple[Key, S]]:
         """Yield key and state of the entries of a key group."""
-        for start, end in self.runs.get(key_group, ()):
-            left = self.rows.take(start + np.flatnonzero(self.is_left[start:end]))
-            yield from zip(left.keys(), left.states(), strict=True)
+        start, end = self.ranges.get(key_group, (0, 0))
+        left = self.rows.take(start + np.flatnonzero(self.is_left[start:end]))
+        yield from zip(left.keys(), left.states(), strict=True)
 
 
-def packs_of(parts: Sequence[StateRows]) -> list[PackedEntries[Any]]:
+def packs_of(parts: Sequence[StateRows]) -> Iterator[PackedEntries[Any]]:
     """Pack the rows of files, in the order in which the files apply: the last row of a key counts,
-    and may be a deletion. `parts`: at least one row, with at least one key column."""
+    and may be a deletion. `parts`: at least one row, with key columns of the same types."""
     key_columns, serializer = parts[0].keys.key_columns, parts[0].serializer
     names = [*_names(key_columns), _GROUP, _STATE]
     table = pa.concat_tables(
         pa.Table.from_arrays([*part.keys.columns, part.key_groups, part.states], names)
         for part in parts
     )
-    groups = table[_GROUP]
-    number = len(pc.unique(groups))
-    # Arrow cannot address more bytes of text in an array.
-    if table.nbytes <= _MOST_BYTES or number == 1:
-        tables = [table]
-    else:
-        of_pack = pc.divide(groups, pa.scalar(max(number * _MOST_BYTES // table.nbytes, 1)))
-        tables = [table.filter(pc.equal(of_pack, each)) for each in pc.unique(of_pack)]
-    packs: list[PackedEntries[Any]] = [
-        PackedEntries(PackedRows(each.combine_chunks(), key_columns, serializer)) for each in tables
-    ]
-    return [pack for pack in packs if len(pack)]
+    groups = table[_GROUP].to_numpy()
+    # An Arrow array of text addresses at most 2 GiB. Packs stay well below.
+    most_rows = len(groups) * _MOST_BYTES // max(table.nbytes, 1)
+    for first, last in _cut(*np.unique(groups, return_counts=True), most_rows):
+        of_pack = table.filter(pa.array((groups >= first) & (groups <= last)))
+        # A stable sort keeps the order of the files within a key.
+        in_order = np.argsort(of_pack[_GROUP].to_numpy(), kind="stable")
+        rows = of_pack.take(pa.array(in_order)).combine_chunks()
+        yield PackedEntries(PackedRows(rows, key_columns, serializer))
+
+
+def _cut(
+    groups: npt.NDArray[np.int32], sizes: npt.NDArray[np.int64], most_rows: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last key group of each pack: `most_rows` rows, or one key group."""
+    first = last = int(groups[0])
+    rows = 0
+    for group, size in zip(groups.tolist(), sizes.tolist(), strict=True):
+        if rows and rows + size > most_rows:
+            yield first, last
+            first, rows = group, 0
+        last, rows = group, rows + size
+    yield first, last
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEntry(Generic[S]):
+    """An entry in a pack, with the number of its row."""
+
+    key: Key
+    key_group: int
+    state: S
+    row: int
 
 
 class PackedEntries(Generic[S]):
-    """The entries of a key are the last of its rows in `rows`; null if the key is deleted. One
-    thread uses a pack; other threads may read its snapshots."""
+    """The entry of a key is its last row in `rows`, which are in the order of key groups. A null
+    state deletes the key. One thread uses a pack; other threads may read its snapshots."""
 
     def __init__(self, rows: PackedRows[S]) -> None:
         hashes = rows.hashes()
         order = np.argsort(hashes, kind="stable")
-        hashes = hashes[order]
-        self._set(rows, hashes, order)
-        # Rows of the same key have the same hash. The later row is behind the earlier row.
-        is_next_same = hashes[:-1] == hashes[1:]
-        is_shared = np.append(is_next_same, False) | np.insert(is_next_same, 0, False)
-        of_keys = order[is_shared]
-        last = dict(zip(rows.take(of_keys).keys(), of_keys.tolist(), strict=True))
-        self._is_left[of_keys] = False
-        self._is_left[[*last.values()]] = True
+        self._set(rows, hashes[order], order)
+        self._is_left[self._replaced()] = False
         self._is_left &= rows.are_present()
-        self._drop_taken()
+        self._keep_left()
+
+    def _replaced(self) -> RowNumbers:
+        """Return the rows that have a later row of the same key."""
+        # Rows of the same key have the same hash. The later row is behind the earlier row.
+        is_next_same = self._hashes[:-1] == self._hashes[1:]
+        before: RowNumbers = self._order[:-1][is_next_same]
+        after: RowNumbers = self._order[1:][is_next_same]
+        if self._rows.have_equal_keys(before, after):
+            return before
+        of_hash = np.unique(np.concatenate([before, after]))
+        last = dict(zip(self._rows.take(of_hash).keys(), of_hash.tolist(), strict=True))
+        replaced: RowNumbers = np.setdiff1d(of_hash, [*last.values()])
+        return replaced
 
     def _set(self, rows: PackedRows[S], hashes: Hashes, order: RowNumbers) -> None:
         """Set the rows, all of them entries. `hashes`: in ascending order; `order`: their rows."""
-        groups = rows.key_groups()
-        changes = (np.flatnonzero(np.diff(groups)) + 1).tolist()
-        starts = [0, *changes, len(groups)] if len(groups) else []
+        groups, starts, sizes = np.unique(rows.key_groups(), return_index=True, return_counts=True)
+        ranges = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        ranges_of_groups = dict(zip(groups.tolist(), ranges, strict=True))
+        is_left = np.ones(len(order), np.bool_)
+        sizes_of_groups = dict(zip(groups.tolist(), sizes.tolist(), strict=True))
+        # Nothing is assigned before all arrays are made: if memory ends, the pack is as it was.
         self._rows, self._hashes, self._order = rows, hashes, order
-        self._runs: dict[int, list[tuple[int, int]]] = {}
-        for start, end in pairwise(starts):
-            self._runs.setdefault(int(groups[start]), []).append((start, end))
-        self._is_left = np.ones(len(groups), np.bool_)
-        self._sizes = Counter[int](groups.tolist())
-        if len(groups):
-            self.key_groups = KeyGroupRange(min(self._sizes), max(self._sizes))
+        self._ranges, self._sizes, self._is_left = ranges_of_groups, sizes_of_groups, is_left
 
     def __len__(self) -> int:
         """Return the number of entries that were not taken."""
-        return self._sizes.total()
+        return sum(self._sizes.values())
 
     def __iter__(self) -> Iterator[Key]:
         """Yield the key of each entry that was not taken."""
@@ -164,17 +194,17 @@ class PackedEntries(Generic[S]):
         return self._rows.table.nbytes + sum(array.nbytes for array in arrays)
 
     def sizes(self) -> Mapping[int, int]:
-        """Return the number of entries of each key group."""
+        """Return the number of entries of each key group of the pack."""
         return self._sizes
 
     def snapshot(self) -> PackSnapshot[S]:
-        """Return the entries that were not taken. Later calls of `take` do not change the
+        """Return the entries that were not taken. Later calls of `leave_out` do not change the
         snapshot."""
-        return PackSnapshot(self._rows, self._runs, self._is_left.copy())
+        return PackSnapshot(self._rows, self._ranges, self._is_left.copy())
 
-    def take(self, keys: Sequence[Key]) -> list[tuple[Key, int, S]]:
-        """Take out the entries of keys, and return key, key group and state of each. Keys without
-        an entry are left out. `keys` must have no key twice."""
+    def find(self, keys: Sequence[Key]) -> Iterator[FoundEntry[S]]:
+        """Yield the entries of keys. Keys without an entry are left out. `keys` must have no key
+        twice."""
         wanted = self._rows.hashes_of(keys)
         first = np.searchsorted(self._hashes, wanted, "left")
         counts = np.searchsorted(self._hashes, wanted, "right") - first
@@ -185,21 +215,26 @@ class PackedEntries(Generic[S]):
         is_left = self._is_left[rows]
         key_numbers, rows = key_numbers[is_left].tolist(), rows[is_left]
         found = self._rows.take(rows)
-        entries = zip(found.keys(), found.key_groups().tolist(), found.states(), strict=True)
-        of_keys = [
-            (entry, row)
-            for number, entry, row in zip(key_numbers, entries, rows.tolist(), strict=True)
-            if keys[number] == entry[0]
-        ]
-        self._is_left[[row for _, row in of_keys]] = False
-        taken = [entry for entry, _ in of_keys]
-        self._sizes.subtract(key_group for _, key_group, _ in taken)
-        if 0 < len(self) < _LEAST_SHARE_LEFT * len(self._is_left):
-            self._drop_taken()
-        return taken
+        entries = zip(
+            found.keys(), found.key_groups().tolist(), found.states(), rows.tolist(), strict=True
+        )
+        for number, (key, key_group, state, row) in zip(key_numbers, entries, strict=True):
+            if keys[number] == key:
+                yield FoundEntry(key, key_group, state, row)
 
-    def _drop_taken(self) -> None:
-        """Free the memory of all rows but the entries that were not taken."""
+    def leave_out(self, entry: FoundEntry[S]) -> None:
+        """Note that a found entry has been taken."""
+        self._is_left[entry.row] = False
+        self._sizes[entry.key_group] -= 1
+
+    def compact(self) -> None:
+        """Free the memory of taken rows, if less than a quarter of the rows is left. Entries found
+        before are invalid afterwards."""
+        if len(self) < _LEAST_SHARE_LEFT * len(self._is_left):
+            self._keep_left()
+
+    def _keep_left(self) -> None:
+        """Keep only the rows that are entries and were not taken."""
         is_left = self._is_left
         if is_left.all():
             return

@@ -85,6 +85,9 @@ def handle_initial_state(run: EpochRun) -> Iterator[Any]:
         for number, (key, key_group, shown_key, rows) in enumerate(keys):
             if not number % KEYS_PER_CHECK:
                 run.check()
+                if not number % KEYS_AHEAD:
+                    ahead = slice(number, number + KEYS_AHEAD)
+                    run.backend.read_ahead(keyed.keys[ahead], keyed.key_groups[ahead])
             run.backend.set_current_key(key, key_group)
             for row in rows:
                 handle_state(shown_key, row, timer_values)

@@ -71,7 +71,11 @@ class RocksDBStateTable(Generic[S]):
         self._is_used = False
         of_key, held = self.format.keys.of_key, self._held
         with_groups = zip(keys, key_groups, strict=True)
-        wanted = {of_key(key, key_group): key for key, key_group in with_groups if key not in held}
+        wanted = {
+            of_key(key, key_group): key
+            for key, key_group in with_groups
+            if key not in held and key not in self._changes
+        }
         in_order = sorted(wanted)
         # The first read is small, because the size of a state is not known yet.
         first, read_bytes = 0, 0

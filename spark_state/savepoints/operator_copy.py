@@ -91,9 +91,10 @@ class OperatorCopy:
         with ExitStack() as at_end:
             backend, rest = self._begun(restore, key_groups, at_end)
             at_end.callback(backend.close)
-            for handle, batches in self.source.files.states.read_each(rest, key_groups):
-                in_file = [s.descriptor.name for s in states if s.since <= handle.epoch]
-                backend.apply(batches, in_file)
+            backend.restore(
+                (batches, [s.descriptor.name for s in states if s.since <= handle.epoch])
+                for handle, batches in self.source.files.states.read_each(rest, key_groups)
+            )
             yield backend
 
     def _begun(

@@ -174,6 +174,15 @@ class TestReading:
         assert restored == "restored 1"
         assert re.match(error.format(name=f"{re.escape(name)}[^/]*"), failed), failed
 
+    def test_an_unknown_codec_of_sparks_files_is_named_and_the_file_is_not_called_damaged(
+        self, restore: Tasks
+    ) -> None:
+        *_, failed = restore("write-delta 1", "codec gzip", "restore 1")
+        assert failed.startswith(
+            "CowStateException spark.sql.streaming.stateStore.compression.codec is 'gzip'; allowed "
+            "are lz4, lzf, snappy, zstd"
+        )
+
     def test_commits_ask_once_whether_the_directory_is_there(self, restore: Tasks) -> None:
         assert restore("write 5", "exists-calls")[-1] in ("0", "1")
 

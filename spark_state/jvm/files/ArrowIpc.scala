@@ -39,7 +39,7 @@ private[cowstate] object ArrowIpc {
     message(builder, MessageHeader.Schema, schema(builder, checksums, Nil), 0)
   }
 
-  /** Return the message of a record batch whose buffers are those of BufferCodec. */
+  /** Return the message of a record batch. BufferCodec has encoded the buffers. */
   def recordBatchMessage(
       rows: Int, removed: Int, buffers: Buffers, bodyBytes: Long): Array[Byte] = {
     val builder = new FlatBufferBuilder(512)

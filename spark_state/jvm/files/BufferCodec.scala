@@ -44,7 +44,7 @@ private[cowstate] object BufferCodec {
   private val MaxArrayBytes = Int.MaxValue - 8
   private val Level = 1
 
-  /** Return the bytes of the buffer that lies at `offset` of `body`. */
+  /** Decode the buffer that takes `length` bytes of `body` from `offset` on, with its prefix. */
   def decode(body: Array[Byte], offset: Int, length: Int): Array[Byte] = {
     if (length == 0) return Array.emptyByteArray
     val size = ByteBuffer.wrap(body).order(ByteOrder.LITTLE_ENDIAN).getLong(offset)

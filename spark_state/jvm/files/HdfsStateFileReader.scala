@@ -4,6 +4,7 @@ import java.io.{DataInputStream, EOFException, FileNotFoundException, FilterInpu
 import java.io.{IOException, InputStream}
 
 import scala.util.Using
+import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
@@ -28,8 +29,16 @@ import org.apache.spark.unsafe.Platform
 private[cowstate] final class HdfsStateFileReader(
     directory: Path, conf: Configuration, codecName: String) {
   private lazy val manager = CheckpointFileManager.create(directory, conf)
-  private lazy val codec = CompressionCodec.createCodec(
-    Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf), codecName)
+  private lazy val codec =
+    try {
+      CompressionCodec.createCodec(
+        Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf), codecName)
+    } catch {
+      case NonFatal(e) => throw new CowStateException(
+          s"spark.sql.streaming.stateStore.compression.codec is '$codecName'; allowed are " +
+            CompressionCodec.shortCompressionCodecNames.keys.toSeq.sorted.mkString(", ") +
+            ", and the names of the codecs' classes", e)
+    }
 
   /**
    * Return the rows of a file in order: key, value (null: removed). Throws CowStateCorruptException

@@ -26,13 +26,15 @@ final class RestoreScript(root: String) {
 
   private val directory = new Path(s"faulty:$root")
   private val shaped = shape(withPrefix = false)
-  private val checkpoints = new StateCheckpoints(
-    StateDirectory.of(directory, FaultyFileSystem.conf),
-    new HdfsStateFileReader(directory, FaultyFileSystem.conf, "lz4"),
-    StateFileContent(shaped.keySchema, shaped.valueSchema))
+  private var checkpoints = withCodec("lz4")
   FaultyFileSystem.watched = directory
   FaultyFileSystem.existsCalls.set(0)
   FaultyFileSystem.synced.set(0)
+
+  private def withCodec(codec: String) = new StateCheckpoints(
+    StateDirectory.of(directory, FaultyFileSystem.conf),
+    new HdfsStateFileReader(directory, FaultyFileSystem.conf, codec),
+    StateFileContent(shaped.keySchema, shaped.valueSchema))
 
   /** The results of the lines; an error's class and message are a result too. */
   def run(script: String): String =
@@ -59,6 +61,9 @@ final class RestoreScript(root: String) {
       ""
     case List("slow", part, ms) =>
       FaultyFileSystem.slowMs += part -> ms.toLong
+      ""
+    case List("codec", codec) =>
+      checkpoints = withCodec(codec)
       ""
     case List("restore", version) => restore(version.toLong)
     case List("interrupt", version, ms) => interrupted(version.toLong, ms.toLong)
