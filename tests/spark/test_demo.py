@@ -52,7 +52,9 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     printed, messages = process.communicate()
     assert process.returncode == 130, messages
     assert "the same command resumes the run" in messages
-    assert "Traceback" not in messages
+    # A worker of PySpark may print a traceback of its own when the JVM goes away.
+    assert "KeyboardInterrupt" not in messages
+    assert "cowstate/demo" not in messages
     assert printed == ""
     return out
 
