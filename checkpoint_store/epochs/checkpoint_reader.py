@@ -11,7 +11,7 @@ from checkpoint_store.epochs.checkpoint_share import (
     CheckpointShare,
     share_of_all,
 )
-from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.epochs.completed_checkpoint import CompletedCheckpoint, Run
 from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.errors import PartialEpochError
@@ -39,30 +39,35 @@ class CheckpointReader:
         key: EpochDirectory,
         manifests: Sequence[ManifestName],
         asked: AskedKeyGroups | None,
+        run: Run | None = None,
     ) -> CheckpointShare | None:
         """The checkpoint that one run completed at one epoch, None if the run published nothing at
         the epoch.
 
-        `manifests`: at least the manifests of the epoch and run. Writes nothing. Raises
+        `manifests`: at least the manifests of the epoch and run. `run`: the run, if it must be told
+        apart from another run of its number, as after a store was put back. Writes nothing. Raises
         PartialEpochError (I5) and CorruptObjectError.
         """
         share = self.latest([name for name in manifests if name.directory == key], asked)
-        if share is not None:
+        if share is not None and run in (None, share.run):
             return share
-        whole = self.whole_of(key, manifests)
+        whole = self.whole_of(key, manifests, run)
         return None if whole is None else share_of_all(whole)
 
     def whole_of(
-        self, key: EpochDirectory, manifests: Sequence[ManifestName]
+        self,
+        key: EpochDirectory,
+        manifests: Sequence[ManifestName],
+        run: Run | None = None,
     ) -> CompletedCheckpoint | None:
         """The whole checkpoint that one run completed at one epoch, None if the run published
         nothing at the epoch. Raises the errors of `share_of`."""
         names = [name for name in manifests if name.directory == key]
         whole, damage = self._published.latest_read(names, self._published.read_manifest)
-        if whole is not None:
+        if whole is not None and run in (None, whole.run):
             return whole
         barriers = self._published.read_barriers(self._published.barriers(key))
-        alignment = align_last_writer(barriers)
+        alignment = align_last_writer([b for b in barriers if run in (None, b.run)])
         completed = None if alignment is None else alignment.completed()
         if completed is None and damage is not None:
             raise damage

@@ -181,9 +181,9 @@ class CompletedCheckpointStore:
             if summary is not None:
                 return share_of_own(own, summary)
         if not names and self.complete(epoch, run, parallelism):
-            return self.completed_at(epoch, run, parallelism, own)
+            names = self._manifests_of(epoch, run)
         asked = None if own is None else self._asked(own)
-        return self._reader.share_of(EpochDirectory(epoch, run.number), names, asked)
+        return self._reader.share_of(EpochDirectory(epoch, run.number), names, asked, run)
 
     def _manifests_of(self, epoch: int, run: Run) -> list[ManifestName]:
         """The manifests that `run` wrote at `epoch`. Raises RunOverError."""

@@ -288,6 +288,18 @@ def test_a_run_is_over_once_a_later_completes_an_epoch(objects: DictObjectStore)
     assert where(later.checkpoints.completed_at(1, later.run, 2)) == (1, "run-b")
 
 
+def test_runs_that_share_a_number_are_told_apart(objects: DictObjectStore) -> None:
+    first, second = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
+    second.run = Run(first.run.number, "run-b")
+    completed = first.run_epoch(0, {0: 1})
+    for subtask in range(2):
+        second.run_subtask(0, subtask, {0: 2}, None, attempt=9)
+    assert second.checkpoints.complete(0, second.run, 2)
+    fresh = CompletedCheckpointStore(objects)
+    assert fresh.completed_at(0, first.run, 2) == share_of_all(completed)
+    assert where(fresh.completed_at(0, second.run, 2)) == (0, "run-b")
+
+
 def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects, parallelism=4)
     for subtask in range(3):
