@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spark_state
@@ -21,31 +20,16 @@ from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_K
 from tests.benchmarks.benchmark_script import QUIET, kill_session
 from tests.benchmarks.nexmark.process import STATE_STORE, cpu_seconds
 from tests.support.processors.arrow_totals import ArrowTotals
-from tests.support.processors.processors import Processor
+from tests.support.processors.processors import RunningTotals
 
 CORES = 2
 SCHEMA = "key string, value bigint"
 OUTPUT = "key string, rows bigint, total bigint"
 
 
-class RowTotals(Processor):
-    """Processor that counts and sums the rows of a key, and emits a row per key and batch."""
-
-    def init(self, handle: Any) -> None:
-        self._totals = handle.getValueState("totals", "rows bigint, total bigint")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        count, total = self._totals.get() or (0, 0)
-        for row in rows:
-            count += 1
-            total += row.value
-        self._totals.update((count, total))
-        yield Row(key=key[0], rows=count, total=total)
-
-
 def in_rows(rows: DataFrame) -> DataFrame:
     grouped = rows.groupBy("key")
-    return spark_state.transform_with_state(grouped, RowTotals(), OUTPUT, "update", "none")
+    return spark_state.transform_with_state(grouped, RunningTotals(), OUTPUT, "update", "none")
 
 
 def in_arrow(rows: DataFrame) -> DataFrame:
