@@ -62,7 +62,6 @@ final case class MovableFile(from: String, to: String)
 final case class ConvertedStore(
     store: StoreToConvert,
     rowsRead: Long = 0,
-    rowsWritten: Long = 0,
     files: Seq[MovableFile] = Nil,
     error: Option[String] = None) extends StoreOutcome
 
@@ -175,7 +174,7 @@ private final class StoreConversion(
         throw new CowStateException(
           s"$inScratch holds other rows than $inPlace: ${written.rows} instead of ${read.rows}")
       }
-      ConvertedStore(store, read.rows, written.rows, newFiles(unique))
+      ConvertedStore(store, read.rows, newFiles(unique))
     } catch {
       case NonFatal(e) =>
         ConvertedStore(store, error = Some(StoreJob.reasonOf(inPlace.toString, e)))

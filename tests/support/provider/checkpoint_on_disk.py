@@ -132,7 +132,6 @@ class FilesOnDisk(CheckpointFiles):
         return {
             "store": store,
             "rowsRead": 1,
-            "rowsWritten": 1,
             "files": [{"from": url, "to": to}],
         }
 
