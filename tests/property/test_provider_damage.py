@@ -21,7 +21,7 @@ from tests.support.provider.provider_jvm import START, ProviderJvm, Value, shown
 
 pytestmark = pytest.mark.spark
 
-KEYS = 2500
+KEYS = 7000
 BATCHES = 90
 RETAINED = 4
 SETTINGS = f"stateStore.minDeltasForSnapshot=1 minBatchesToRetain={RETAINED}"
