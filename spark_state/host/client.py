@@ -73,7 +73,7 @@ def _death(request: EpochRequest, watched: WatchedHost, error: Exception) -> Sta
         f"the state host of subtask {task.subtask} died in epoch {task.epoch} ({death.how()}: "
         f"{error}); a retry of the task or a restart of the query restores its state from "
         f"{request.store_url}. Its last words are in the executor's log."
-        f"{death.advice(request.spec.max_memory_mb)}"
+        f"{death.advice(request.spec.hosts.max_memory_mb)}"
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from spark_state.processor.processor_run import ProcessorSpec
 from spark_state.rocksdb.database_settings import DatabaseSettings
 
@@ -34,11 +35,11 @@ class CheckpointSettings:
     the operator's store and of the store in `restore_from`.
     """
 
-    min_epochs_to_retain: int
-    min_epochs_for_snapshot: int
-    orphan_grace_seconds: int
-    store_retry_seconds: int
-    start_empty: bool
+    min_epochs_to_retain: int = 100
+    min_epochs_for_snapshot: int = 10
+    orphan_grace_seconds: int = 86_400
+    store_retry_seconds: int = RETRY_SECONDS
+    start_empty: bool = False
     restore_from: RestoreSource | None = None
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
@@ -65,10 +66,12 @@ class BackendSettings:
 @dataclass(frozen=True, slots=True)
 class HostSettings:
     """Settings for the hosts of an executor. `per_executor`: number of host processes of an
-    executor; `idle_seconds`: a host ends after so many seconds without work."""
+    executor; `idle_seconds`: a host ends after so many seconds without work; `max_memory_mb`:
+    memory limit of a host for all its subtasks, in MiB, None for no limit, see subtask_memory."""
 
     per_executor: int
-    idle_seconds: int
+    idle_seconds: int = 600
+    max_memory_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,8 @@ class OperatorSpec:
     """An operator as planned on the driver. All tasks of the operator get the same object.
 
     `plan_id`: unique to a call of `transform_with_state`; `store_root`: root URL, the operator's
-    store is `<store_root>/<query id>/<operator>`; `max_memory_mb`: memory limit of a host for all
-    its subtasks, in MiB, None for no limit, see subtask_memory.
+    store is `<store_root>/<query id>/<operator>`. The settings of the session are in `checkpoints`,
+    `backend` and `hosts`.
     """
 
     operator: str
@@ -88,8 +91,8 @@ class OperatorSpec:
     key_schema_json: str
     processor: ProcessorSpec
     checkpoints: CheckpointSettings
+    hosts: HostSettings
     backend: BackendSettings = field(default_factory=BackendSettings)
-    max_memory_mb: int | None = None
 
 
 NEVER_RUN = -1

@@ -57,6 +57,7 @@ from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
     EpochRequest,
     EpochTask,
+    HostSettings,
     OperatorSpec,
 )
 from spark_state.subtasks.maintenance import Maintenance
@@ -277,7 +278,8 @@ class ScriptedOperator:
                 output_schema=arrow_schema(self._output),
                 spool_bytes=1 << 20,
             ),
-            checkpoints=CheckpointSettings(100, 10, 86_400, 10, start_empty=False),
+            checkpoints=CheckpointSettings(store_retry_seconds=10),
+            hosts=HostSettings(per_executor=1),
         )
 
     def _request(self, subtask: int) -> EpochRequest:

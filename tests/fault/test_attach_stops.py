@@ -61,9 +61,9 @@ def run_epochs(
         for subtask in range(operator.parallelism):
             operator.run_subtask(epoch, subtask, state(values + epoch), base)
         operator.checkpoints.complete(epoch, operator.run, operator.parallelism)
-        share = operator.checkpoints.completed_at(epoch, operator.run, operator.parallelism)
+        share = operator.checkpoints.bases.completed_at(epoch, operator.run, operator.parallelism)
         assert share is not None
-        base = operator.checkpoints.whole(share)
+        base = operator.checkpoints.bases.whole(share)
         completed.append(base)
     return completed
 

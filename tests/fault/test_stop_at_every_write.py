@@ -134,9 +134,9 @@ def test_a_second_driver_that_stops_anywhere_changes_no_committed_epoch(
         run_first(1, base)
     committed = 1
     try:
-        share = first.checkpoints.completed_at(1, first.run, first.parallelism)
+        share = first.checkpoints.bases.completed_at(1, first.run, first.parallelism)
         assert share is not None
-        run_first(2, first.checkpoints.whole(share))
+        run_first(2, first.checkpoints.bases.whole(share))
         committed = 2
     except RunOverError:
         first.checkpoints.starts.note_reached("run-a", 2)

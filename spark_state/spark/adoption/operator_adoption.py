@@ -139,7 +139,7 @@ class OperatorAdoption:
             raise StateNotWrittenError(
                 f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
             ) from error
-        url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
+        url = operator_store_url(configuration.store_root, checkpoint.query_id, OPERATOR)
         checked = CheckedAdoption(plan, states, configuration, url)
         _check_empty(checked.open_store())
         return checked
@@ -170,7 +170,7 @@ class OperatorAdoption:
             },
             start=(
                 f"Start the query with spark_state.enable(spark), {STORE_KEY}="
-                f"{configuration.store} and spark.cowstate.maxParallelism="
+                f"{configuration.store_root} and spark.cowstate.maxParallelism="
                 f"{configuration.max_parallelism}.",
             ),
             found=(f"Time mode   {plan.plan.time_mode}", *map(_state_line, states)),

@@ -84,7 +84,7 @@ def operator_input(
     keyed, side_inputs = with_side_rows(keyed, sides)
     if times is not None and keyed.isStreaming:
         clock = ClockSettings(
-            configuration.store,
+            configuration.store_root,
             operator,
             configuration.parallelism,
             times.policy if mode == "EventTime" else None,

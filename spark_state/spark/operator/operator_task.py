@@ -37,12 +37,12 @@ from spark_state.spark.session.batch_identity import (
 )
 from spark_state.spark.session.planned_operators import function_name
 from spark_state.spark.session.worker_loading import called_in_workers
-from spark_state.subtasks.epoch_request import EpochRequest, EpochTask, HostSettings, OperatorSpec
+from spark_state.subtasks.epoch_request import EpochRequest, EpochTask, OperatorSpec
 
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def streaming_task(spec: OperatorSpec, hosts: HostSettings) -> MapFunction:
+def streaming_task(spec: OperatorSpec) -> MapFunction:
     """The function of a streaming operator: state lives in the host and in the store."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -50,9 +50,8 @@ def streaming_task(spec: OperatorSpec, hosts: HostSettings) -> MapFunction:
         module_path = tuple(entry for entry in sys.path if entry)
         request = EpochRequest(spec, task, module_path, _local_directories())
         checked = _check_partition(batches, spec, task.subtask)
-        connection = connect(
-            executor_of_worker(), task.subtask % hosts.per_executor, hosts.idle_seconds
-        )
+        host = task.subtask % spec.hosts.per_executor
+        connection = connect(executor_of_worker(), host, spec.hosts.idle_seconds)
         yield from run_epoch(connection, request, checked)
 
     return _loaded_by_worker(run, function_name(spec))

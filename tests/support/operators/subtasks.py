@@ -40,6 +40,7 @@ from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
     EpochRequest,
     EpochTask,
+    HostSettings,
     OperatorSpec,
     OperatorStart,
 )
@@ -54,8 +55,7 @@ KEY_COLUMNS = KeyColumns(("key",), (pa.string(),), ("string",))
 KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 OUTPUT = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("total", pa.int64())])
 Totals = dict[str, tuple[int, int]]
-_CHECKPOINTS = CheckpointSettings(100, 10, 86_400, 120, start_empty=False)
-_OF_CHECKPOINTS = {field.name for field in fields(CheckpointSettings)}
+_SETTINGS = {"checkpoints": CheckpointSettings(), "hosts": HostSettings(per_executor=1)}
 
 
 def _struct(schema: StructType | str, _owner: str) -> StructType:
@@ -78,8 +78,11 @@ def operator(
     **changes: Any,
 ) -> OperatorSpec:
     """A spec of `RunningTotals` (or of `processor` in `api`) whose stores are below `folder`.
-    `changes`: fields of OperatorSpec and of CheckpointSettings."""
-    of_checkpoints = {name: changes.pop(name) for name in _OF_CHECKPOINTS & changes.keys()}
+    `changes`: fields of OperatorSpec, CheckpointSettings and HostSettings."""
+    settings: dict[str, Any] = {}
+    for group, default in _SETTINGS.items():
+        names = {field.name for field in fields(default)} & changes.keys()
+        settings[group] = replace(default, **{name: changes.pop(name) for name in names})
     chosen = RunningTotals() if processor is None else processor
     pickled_processor = dumps(chosen)
     states = record_states(chosen, SCHEMAS, time_mode, api.handle_type)
@@ -106,7 +109,7 @@ def operator(
             operator_states=states.operator,
             deleted_states=states.deleted,
         ),
-        checkpoints=replace(_CHECKPOINTS, **of_checkpoints),
+        **settings,
     )
     return replace(spec, **changes)
 

@@ -116,7 +116,7 @@ def test_the_latest_attempts_make_the_winning_manifest(
     operator.run_subtask(0, 0, {0: 2}, None, attempt=3)
     operator.checkpoints.complete(0, operator.run, 2)
     assert state_before(objects, 1) == {0: 2, 7: 2}
-    completed = operator.checkpoints.completed_at(0, operator.run, 2)
+    completed = operator.checkpoints.bases.completed_at(0, operator.run, 2)
     assert restored(operator.checkpoints, completed, whole_range(2)) == {0: 2, 7: 2}
 
 
@@ -131,7 +131,7 @@ def test_what_this_process_wrote_is_not_read_again(objects: DictObjectStore) -> 
     operator = ScriptedOperator(objects)
     objects.reads.clear()
     operator.run_epoch(0, {0: 1})
-    operator.checkpoints.completed_at(0, operator.run, 2)
+    operator.checkpoints.bases.completed_at(0, operator.run, 2)
     operator.checkpoints.latest_before(1)
     operator.checkpoints.retain(2)
     assert objects.reads == []
@@ -213,7 +213,7 @@ def test_the_only_barrier_of_an_epoch_is_needed_whole(objects: DictObjectStore) 
     objects.objects[barrier] = objects.objects[barrier][:-1]
     for find in (
         lambda: start_of(objects, 2),
-        lambda: CompletedCheckpointStore(objects).completed_at(1, operator.run, 1),
+        lambda: CompletedCheckpointStore(objects).bases.completed_at(1, operator.run, 1),
         lambda: CompletedCheckpointStore(objects).complete(1, operator.run, 1),
     ):
         with pytest.raises(CorruptObjectError) as caught:
@@ -260,24 +260,24 @@ def test_an_epoch_s_manifest_is_found_by_one_listing(objects: DictObjectStore) -
     completed = operator.run_epoch(0, {0: 1})
     fresh = CompletedCheckpointStore(objects)
     objects.listings.clear()
-    assert fresh.completed_at(0, operator.run, 2) == share_of_all(completed)
+    assert fresh.bases.completed_at(0, operator.run, 2) == share_of_all(completed)
     assert objects.listings == ["manifests"]
 
 
 def test_what_another_run_completed_does_not_count(objects: DictObjectStore) -> None:
     ScriptedOperator(objects, "run-a").run_epoch(0, {0: 1})
     later = ScriptedOperator(objects, "run-b")
-    assert later.checkpoints.completed_at(0, later.run, 2) is None
+    assert later.checkpoints.bases.completed_at(0, later.run, 2) is None
 
 
 def test_a_run_is_over_once_a_later_completes_an_epoch(objects: DictObjectStore) -> None:
     older, later = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
     completed = older.run_epoch(0, {0: 1})
-    assert older.checkpoints.completed_at(0, older.run, 2) == share_of_all(completed)
+    assert older.checkpoints.bases.completed_at(0, older.run, 2) == share_of_all(completed)
     assert older.checkpoints.latest_before(1, older.run) == completed
     later.run_epoch(1, {0: 2})
     for ask in (
-        lambda: older.checkpoints.completed_at(0, older.run, 2),
+        lambda: older.checkpoints.bases.completed_at(0, older.run, 2),
         lambda: older.checkpoints.latest_before(1, older.run),
         lambda: CompletedCheckpointStore(objects).latest_before(2, older.run),
     ):
@@ -285,7 +285,7 @@ def test_a_run_is_over_once_a_later_completes_an_epoch(objects: DictObjectStore)
             ask()
         assert (caught.value.run.run_id, caught.value.epoch) == ("run-a", 1)
     assert where(later.checkpoints.latest_before(1, later.run)) == (0, "run-a")
-    assert where(later.checkpoints.completed_at(1, later.run, 2)) == (1, "run-b")
+    assert where(later.checkpoints.bases.completed_at(1, later.run, 2)) == (1, "run-b")
 
 
 def test_runs_that_share_a_number_are_told_apart(objects: DictObjectStore) -> None:
@@ -296,8 +296,8 @@ def test_runs_that_share_a_number_are_told_apart(objects: DictObjectStore) -> No
         second.run_subtask(0, subtask, {0: 2}, None, attempt=9)
     assert second.checkpoints.complete(0, second.run, 2)
     fresh = CompletedCheckpointStore(objects)
-    assert fresh.completed_at(0, first.run, 2) == share_of_all(completed)
-    assert where(fresh.completed_at(0, second.run, 2)) == (0, "run-b")
+    assert fresh.bases.completed_at(0, first.run, 2) == share_of_all(completed)
+    assert where(fresh.bases.completed_at(0, second.run, 2)) == (0, "run-b")
 
 
 def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> None:

@@ -105,9 +105,9 @@ def dies(how: Callable[[], Any]) -> type[RunningTotals]:
 
 
 def message_of_death(executor: Executor, folder: Path, how: Callable[[], Any]) -> str:
-    host = Host(operator(folder))
+    host = Host(operator(folder, max_memory_mb=256))
     processor = replace(host.spec.processor, pickled_processor=dumps(dies(how)()))
-    host.spec = replace(host.spec, processor=processor, max_memory_mb=256)
+    host.spec = replace(host.spec, processor=processor)
     connection: socket.socket = connect(executor, 0, 600)
     of_store = rf"died in epoch 0 .*{folder}/query/totals"
     with pytest.raises(StateHostError, match=of_store) as caught:
