@@ -32,8 +32,8 @@ from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
 from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
+from checkpoint_store.files.epoch_file_name import is_sign_of_life
 from checkpoint_store.files.sign_of_life import as_young_as_newest
-from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.objects.deletion import IsNeeded
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore

@@ -59,7 +59,7 @@ class Contradiction:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class RunLineage:
     """The live timeline.
 
     `epochs`: newest first. If several of the newest runs have run the newest epoch, `epochs` lists
@@ -85,7 +85,7 @@ class Lineage:
         return newest if len(newest) > 1 else ()
 
 
-def lineage_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> Lineage:
+def lineage_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> RunLineage:
     """Find the live timeline. `begun`: the starts of runs; `written`: every epoch and run of which
     the store has any object."""
     return _scan_of(begun, written).lineage()
@@ -141,7 +141,7 @@ class _Scan:
         # By run: the run that counted last before the run began to count; 0 for none.
         self._before: dict[int, int] = {}
 
-    def lineage(self) -> Lineage:
+    def lineage(self) -> RunLineage:
         newest, contradiction = 0, None
         for number in sorted(self._begun.keys() | self._epochs.keys()):
             if self._was_taken_back(number):
@@ -158,7 +158,9 @@ class _Scan:
         if contradiction is not None:
             first = contradiction.newer.first_epoch
             epochs = tuple(each for each in epochs if each.epoch < first)
-        return Lineage(epochs, newest, self._written(newest), self._reached(newest), contradiction)
+        return RunLineage(
+            epochs, newest, self._written(newest), self._reached(newest), contradiction
+        )
 
     def _gone_on(self, back: int) -> tuple[int, Contradiction | None]:
         """The run that counts last after run `back` took the query back. An older run counts if the

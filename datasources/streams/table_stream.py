@@ -49,8 +49,8 @@ from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.known_states import KnownStates
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
+from checkpoint_store.states.state_cache import StateCache
 from checkpoint_store.states.state_history import StateHistory
-from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.tables.table_history import TableHistory
 from datasources.catalog.change_columns import with_change_columns, with_watermark
 from datasources.catalog.source_schema import check_columns
@@ -96,7 +96,7 @@ class StreamPartition(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _ListedVersions:
     """Versions and channels that could be read at time `listed_at`."""
 
     listed_at: float
@@ -117,11 +117,11 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._options = options
         self._columns = columns
         self._clock = clock
-        self._listed: _Listed | None = None
+        self._listed: _ListedVersions | None = None
         self._opened: StateHistory | None = None
         self._channels: OperatorChannels | None = None
         self._target: tuple[int, Positions] | None = None
-        self._checked: tuple[Offset, _Listed | None] | None = None
+        self._checked: tuple[Offset, _ListedVersions | None] | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """The offset at which a query without checkpoint begins. Raises ChangesLostError if the
@@ -238,7 +238,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         if part.ahead:
             assert isinstance(history, OperatorHistory), "a table has no channels"
             history = ChannelHistory(history, part.ahead)
-        memory = StateMemory(_KNOWN_STATES, self._options.state_cache_bytes)
+        memory = StateCache(_KNOWN_STATES, self._options.state_cache_bytes)
         reader = StateReader(history, memory if self._options.state_cache_bytes else None)
         if part.is_snapshot:
             rows = reader.read(part.end, part.key_groups)
@@ -265,7 +265,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         """The last result of `_available`, which is renewed after the poll interval."""
         now, interval = self._clock(), self._options.poll_interval_seconds
         if self._listed is None or now - self._listed.listed_at >= interval:
-            self._listed = _Listed(now, *self._available())
+            self._listed = _ListedVersions(now, *self._available())
         return self._listed.versions, self._listed.ahead
 
     def _available(self) -> tuple[list[int], Positions]:

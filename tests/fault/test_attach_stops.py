@@ -22,9 +22,9 @@ from checkpoint_store.runs.run_errors import (
     RunOverError,
     StoreOfOtherCheckpointError,
 )
-from tests.support.operators.scripted_operator import (
+from tests.support.operators.counts_operator import (
     MAX_PARALLELISM,
-    ScriptedOperator,
+    CountsOperator,
     restored,
     whole_range,
 )
@@ -52,7 +52,7 @@ def state(value: int) -> State:
 
 
 def run_epochs(
-    operator: ScriptedOperator, epochs: range, values: int, base: CompletedCheckpoint | None
+    operator: CountsOperator, epochs: range, values: int, base: CompletedCheckpoint | None
 ) -> list[CompletedCheckpoint]:
     """Run epochs, each based on the epoch before, even if another run has written the same
     epochs."""
@@ -72,10 +72,10 @@ def written_by_two_runs() -> tuple[DictObjectStore, list[Run]]:
     """Build a store with epochs 0 to 4 of run 1, and different results of epochs 2 to 4 of run
     2."""
     store = DictObjectStore()
-    first = ScriptedOperator(store, "run-a")
+    first = CountsOperator(store, "run-a")
     first.checkpoints.starts.note_checkpoint(first.run, CHECKPOINT)
     shared = run_epochs(first, range(5), 100, None)[1]
-    second = ScriptedOperator(store, "run-b")
+    second = CountsOperator(store, "run-b")
     second.checkpoints.starts.note_checkpoint(second.run, CHECKPOINT)
     run_epochs(second, range(2, 5), 200, shared)
     return store, [first.run, second.run]
@@ -93,7 +93,7 @@ def attach(stores: Sequence[ObjectStore], run: str | None = "run-b", attempt: st
 
 def state_at_start(store: DictObjectStore, checkpoint: str = MOVED) -> State:
     """Read the state at the start of a new run, after the last committed batch."""
-    operator = ScriptedOperator(store.copy(), "run-next")
+    operator = CountsOperator(store.copy(), "run-next")
     starts = operator.checkpoints.starts
     starts.check_checkpoint(checkpoint)
     starts.note_checkpoint(operator.run, checkpoint)
@@ -107,7 +107,7 @@ def check_attached(store: DictObjectStore) -> None:
         state_at_start(store, CHECKPOINT)
     for run in OLDER:
         with pytest.raises(RunOverError):
-            ScriptedOperator(store.copy()).checkpoints.starts.check_newest(run)
+            CountsOperator(store.copy()).checkpoints.starts.check_newest(run)
 
 
 @pytest.mark.parametrize("mode", STOP_MODES)
@@ -160,17 +160,17 @@ def test_all_operators_are_checked_before_anything_is_written() -> None:
 def test_a_query_goes_on_after_the_chosen_epoch_and_an_older_run_does_not_count() -> None:
     store = WRITTEN.copy()
     attach([store])
-    operator = ScriptedOperator(store, "run-next")
+    operator = CountsOperator(store, "run-next")
     base = operator.checkpoints.latest_before(COMMITTED + 1, operator.run)
     run_epochs(operator, range(4, 6), 300, base)
-    late = ScriptedOperator(store, "run-a")
+    late = CountsOperator(store, "run-a")
     run_epochs_late(late, range(5, 8))
-    again = ScriptedOperator(store.copy(), "run-last")
+    again = CountsOperator(store.copy(), "run-last")
     last = again.checkpoints.latest_before(6, again.run)
     assert restored(again.checkpoints, last, whole_range(2)) == state(305)
 
 
-def run_epochs_late(operator: ScriptedOperator, epochs: range) -> None:
+def run_epochs_late(operator: CountsOperator, epochs: range) -> None:
     """Let an ended run publish barriers without looking at the store."""
     for epoch in epochs:
         for subtask in range(operator.parallelism):

@@ -18,7 +18,7 @@ from checkpoint_store.errors import (
     StoreUnavailableError,
 )
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from tests.support.operators.scripted_operator import ScriptedOperator, state_before
+from tests.support.operators.counts_operator import CountsOperator, state_before
 from tests.support.stores.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
 
 pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
@@ -31,7 +31,7 @@ def objects() -> DictObjectStore:
     """Build a store with epochs 0 and 1. Epoch 1 has one state file, and its manifest names
     four."""
     store = DictObjectStore()
-    operator = ScriptedOperator(store)
+    operator = CountsOperator(store)
     operator.run_epoch(0, {0: 0, 7: 0})
     operator.run_epoch(1, STATE)
     return store
@@ -57,7 +57,7 @@ def test_a_manifest_of_earlier_attempts_does_not_stand_for_a_damaged_one(
     objects: DictObjectStore,
 ) -> None:
     again = {group: value + 10 for group, value in STATE.items()}
-    ScriptedOperator(objects).run_epoch(1, again, attempt=2)
+    CountsOperator(objects).run_epoch(1, again, attempt=2)
     earlier, name = names(objects, parse_manifest)[-2:]
     assert parse_manifest(earlier).epoch == parse_manifest(name).epoch  # type: ignore[union-attr]
     objects.objects[name] = b""
@@ -70,7 +70,7 @@ def test_a_manifest_of_earlier_attempts_does_not_stand_for_a_damaged_one(
 def test_an_epoch_is_run_through_short_failures_at_every_call() -> None:
     objects = DictObjectStore()
     flaky, time = FlakyObjectStore(objects), FakeTime()
-    operator = ScriptedOperator(RetryingObjectStore(flaky, 60, time, time.sleep))
+    operator = CountsOperator(RetryingObjectStore(flaky, 60, time, time.sleep))
     calls = 0
     for epoch in range(40):
         before = flaky.calls
@@ -89,7 +89,7 @@ def test_an_epoch_is_run_through_short_failures_at_every_call() -> None:
 def test_a_store_that_stays_down_loses_nothing() -> None:
     objects = DictObjectStore()
     flaky, time = FlakyObjectStore(objects), FakeTime()
-    operator = ScriptedOperator(RetryingObjectStore(flaky, 60, time, time.sleep))
+    operator = CountsOperator(RetryingObjectStore(flaky, 60, time, time.sleep))
     operator.run_epoch(0, {0: 1})
     base = operator.checkpoints.latest_before(1)
     flaky.is_away = lambda: True
@@ -122,7 +122,7 @@ class Outage:
 def test_epochs_outlast_outages_that_begin_at_any_call_and_grow_longer() -> None:
     objects = DictObjectStore()
     flaky, time = FlakyObjectStore(objects), FakeTime()
-    operator = ScriptedOperator(RetryingObjectStore(flaky, 120, time, time.sleep))
+    operator = CountsOperator(RetryingObjectStore(flaky, 120, time, time.sleep))
     for epoch in range(30):
         began = time.now
         outage = Outage(flaky.calls + epoch % 10, 4.0 * epoch, flaky, time)

@@ -27,7 +27,7 @@ from spark_state.rocksdb.database import Batch, ColumnFamily, Database, Row
 from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.maintenance import Maintenance
 from tests.support.leaks import in_use
-from tests.support.operators.scripted_operator import check_nothing_named_is_missing
+from tests.support.operators.counts_operator import check_nothing_named_is_missing
 from tests.support.operators.subtasks import Host, Totals, operator, use_store
 from tests.support.processors.processors import KeepsTotalsAndValues
 from tests.support.stores.fake_object_store import DictObjectStore, InterceptedObjectStore

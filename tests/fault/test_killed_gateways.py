@@ -21,8 +21,8 @@ from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.eventually import eventually
 from tests.support.provider.adoption_jobs import SNAPSHOTS
 from tests.support.provider.provider_jobs import THROUGH_MANAGER, maintenance_of
-from tests.support.provider.provider_jvm import START, ProviderJvm, Script, Value, shown
-from tests.support.provider.provider_stores import ProviderStore, directory_store
+from tests.support.provider.provider_jvm import START, ProviderJvm, Script, WordValue, shown
+from tests.support.provider.provider_stores import StorePlace, directory_store
 from tests.support.provider.state_directories import Directory
 from tests.support.stores.misbehaving_gateway import (
     ROOT,
@@ -282,7 +282,7 @@ class TestAGatewayThatCannotStart:
     ) -> None:
         python = python_without(tmp_path, "fsspec")
         settings = {PROVIDER_KEY: PROVIDER_CLASS, **THROUGH_MANAGER}
-        stream = Stream(spark, tmp_path, {**settings, **ProviderStore("s3://bucket").settings})
+        stream = Stream(spark, tmp_path, {**settings, **StorePlace("s3://bucket").settings})
         stream.feed(random_rows(1, count=10, keys=5))
         with (
             python_of_executors(directory, python),
@@ -374,7 +374,7 @@ def test_batches_commit_while_merged_files_are_not_uploaded(
             script.then("begin-maintenance", f"await-content {held} -> true")
         script.then("begin", f"put {number % 9} 2:{number}", "commit")
     script.then(f"end-maintenance {held}")
-    script.then(f"entries -> {shown({n % 9: Value(2, n) for n in range(100)})}")
+    script.then(f"entries -> {shown({n % 9: WordValue(2, n) for n in range(100)})}")
     python = misbehaving_python(tmp_path, seed=6, held=str(held), holding=".merged.arrow")
     with python_of_executors(directory, python):
         script.run_on(provider_jvm.new("ProviderScript", str(root)))
@@ -388,7 +388,7 @@ class Rounds:
         self._jvm = jvm
         self._root = root
         self.version = 0
-        self.entries: dict[int, Value] = {}
+        self.entries: dict[int, WordValue] = {}
 
     def run(self, chance: random.Random) -> None:
         """Run the query: executors run batches after keeping, loading or losing their state."""
@@ -417,7 +417,10 @@ class Rounds:
     def _commit(self, script: Script, chance: random.Random) -> None:
         script.then(f"begin {self.version}")
         for _ in range(chance.randint(0, 12)):
-            number, value = chance.randrange(40), Value(chance.randint(1, 20), chance.randrange(99))
+            number, value = (
+                chance.randrange(40),
+                WordValue(chance.randint(1, 20), chance.randrange(99)),
+            )
             if chance.random() < 0.3:
                 self.entries.pop(number, None)
                 script.then(f"remove {number}")

@@ -287,14 +287,14 @@ def test_a_killed_process_leaves_the_former_number_or_the_new_one(
 
 
 @dataclass
-class StoredQuery:
+class QueryInStore:
     """A query with its state in a store; `folder` holds both the checkpoint and the store."""
 
     query: Adopted
     folder: Path
 
     @classmethod
-    def begun(cls, spark: SparkSession, scenario: Scenario, folder: Path) -> StoredQuery:
+    def begun(cls, spark: SparkSession, scenario: Scenario, folder: Path) -> QueryInStore:
         store = directory_store(folder / "store")
         settings = {**scenario.settings, **store.settings}
         query = Adopted.new(spark, scenario.name, COWSTATE, folder, settings)
@@ -332,7 +332,7 @@ def test_a_killed_process_leaves_the_former_number_or_the_new_one_in_a_store(
     """The first kill is immediate, the second during the put of the last object, the third after
     the put of the first object. Later kills follow some time after these moments."""
     scenario = SCENARIOS["more, an open batch, ids"]
-    there = StoredQuery.begun(spark, scenario, tmp_path / "query")
+    there = QueryInStore.begun(spark, scenario, tmp_path / "query")
     query, held = there.query, tmp_path / "held"
     before, stored = contents(query.checkpoint, without=UNFINISHED), there.stored()
     python = misbehaving_python(tmp_path, kills, held=str(held), holding=LAST_PARTITION)

@@ -17,9 +17,9 @@ from checkpoint_store.errors import CheckpointStoreError, PartialEpochError
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.runs.run_errors import RunOverError
-from tests.support.operators.scripted_operator import (
+from tests.support.operators.counts_operator import (
     MAX_PARALLELISM,
-    ScriptedOperator,
+    CountsOperator,
     check_nothing_named_is_missing,
     restored,
     state_before,
@@ -43,7 +43,7 @@ STATES = {epoch: dict.fromkeys(range(MAX_PARALLELISM), epoch) for epoch in range
 
 def run_script(store: StoppingObjectStore | DictObjectStore, run_id: str, first: int) -> None:
     """Open and register, then run, complete and clean up after each epoch."""
-    operator = ScriptedOperator(store, run_id)
+    operator = CountsOperator(store, run_id)
     for epoch in range(first, EPOCHS):
         kind: StateFileKind = "snapshot" if epoch % 3 == 2 else "changelog"
         assert operator.run_epoch(epoch, STATES[epoch], kind) is not None
@@ -97,12 +97,12 @@ SECOND = {epoch: dict.fromkeys(range(MAX_PARALLELISM), 100 + epoch) for epoch in
 def run_beside(store: StoppingObjectStore | DictObjectStore, epoch: int) -> None:
     """Run an epoch with other changes as another driver of the query. Spark's commit log refuses
     this driver, so the driver never goes on."""
-    ScriptedOperator(store, "run-z").run_epoch(epoch, SECOND[epoch])
+    CountsOperator(store, "run-z").run_epoch(epoch, SECOND[epoch])
 
 
 def writes_of_second_driver() -> int:
     objects = DictObjectStore()
-    ScriptedOperator(objects).run_epoch(0, STATES[0])
+    CountsOperator(objects).run_epoch(0, STATES[0])
     store = StoppingObjectStore(objects, stop_at=0, mode="before the write")
     run_beside(store, 1)
     return store.writes
@@ -117,7 +117,7 @@ def test_a_second_driver_that_stops_anywhere_changes_no_committed_epoch(
     """The second driver runs the same epoch before or after the first driver; 0: no stop. Spark
     commits the epoch of the first driver, and asks the first driver for the next epoch."""
     objects = DictObjectStore()
-    first = ScriptedOperator(objects)
+    first = CountsOperator(objects)
     first.run_epoch(0, STATES[0])
     base = first.checkpoints.latest_before(1)
 
@@ -140,7 +140,7 @@ def test_a_second_driver_that_stops_anywhere_changes_no_committed_epoch(
         committed = 2
     except RunOverError:
         first.checkpoints.starts.note_reached("run-a", 2)
-    again = ScriptedOperator(objects, "run-b")
+    again = CountsOperator(objects, "run-b")
     base = again.checkpoints.latest_before(committed + 1, again.run)
     assert restored(again.checkpoints, base, whole_range(1)) == STATES[committed]
     assert state_before(objects, committed + 1) == STATES[committed]
@@ -173,7 +173,7 @@ def test_a_query_that_went_on_without_a_stopped_epoch_is_told(mode: StopMode) ->
 @pytest.mark.parametrize("mode", STOP_MODES)
 def test_every_retained_epoch_restores_after_a_stop_in_retention(mode: StopMode) -> None:
     prepared = DictObjectStore()
-    operator = ScriptedOperator(prepared)
+    operator = CountsOperator(prepared)
     for epoch in range(EPOCHS):
         operator.run_epoch(epoch, STATES[epoch], "snapshot" if epoch % 3 == 2 else "changelog")
     counting = StoppingObjectStore(prepared.copy(), stop_at=0, mode=mode)
@@ -196,7 +196,7 @@ def test_an_epoch_behind_a_stopped_retention_is_an_error_or_whole() -> None:
     """A restore finds a half-deleted old checkpoint whole or not at all: never a part of its
     state."""
     prepared = DictObjectStore()
-    operator = ScriptedOperator(prepared)
+    operator = CountsOperator(prepared)
     for epoch in range(EPOCHS):
         operator.run_epoch(epoch, STATES[epoch], "snapshot")
     for stop_at in range(1, 40):

@@ -18,6 +18,7 @@ import pytest
 from checkpoint_store.epochs.operator_layout import EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.subtask_groups import SubtaskGroups
+from tests.support.operators.counts_operator import check_nothing_named_is_missing
 from tests.support.operators.lone_subtasks import (
     LoneSubtask,
     Operator,
@@ -25,7 +26,6 @@ from tests.support.operators.lone_subtasks import (
     started,
     state_before,
 )
-from tests.support.operators.scripted_operator import check_nothing_named_is_missing
 from tests.support.stores.fake_object_store import (
     DictObjectStore,
     StopMode,

@@ -27,14 +27,14 @@ from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from tests.support.examples import examples
-from tests.support.operators.scripted_operator import (
-    ScriptedOperator,
+from tests.support.operators.counts_operator import (
+    CountsOperator,
     restored,
     state_before,
     whole_range,
 )
 from tests.support.operators.taken_back import CHECKPOINT, take_back
-from tests.support.random_steps import Step, step, take
+from tests.support.random_steps import ModelStep, step, take
 from tests.support.stores.fake_object_store import DictObjectStore
 
 pytestmark = pytest.mark.usefixtures("without_threads")
@@ -60,7 +60,7 @@ class History:
 
     objects: DictObjectStore = field(default_factory=DictObjectStore)
     states: dict[int, dict[int, int]] = field(default_factory=dict)
-    runs: list[ScriptedOperator] = field(default_factory=list)
+    runs: list[CountsOperator] = field(default_factory=list)
     attempt: int = 0
     retained_from: int = 0
     replays: bool = False
@@ -74,14 +74,14 @@ class History:
         # The driver of a run sees epochs that Spark's log no longer has.
         if CompletedCheckpointStore(self.objects).bases.lineage().reached > self.newest() + 1:
             take_back(self.objects, self.newest() + 1)
-        operator = ScriptedOperator(self.objects, run_id, parallelism)
+        operator = CountsOperator(self.objects, run_id, parallelism)
         operator.checkpoints.starts.note_checkpoint(operator.run, CHECKPOINT)
         self.runs.append(operator)
         # Spark begins a run with the epoch after the last committed epoch.
         self.replays = True
         self.first_epoch = None
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: ModelStep) -> None:
         self.attempt += 1
         self.objects.now = float(self.attempt)
         take(self, [step])
@@ -163,7 +163,7 @@ def state_of(objects: DictObjectStore, epoch: int, following: int) -> dict[int, 
 
 @examples(100)
 @given(st.lists(steps, max_size=16))
-def test_every_retained_epoch_restores_to_its_state(history: list[Step]) -> None:
+def test_every_retained_epoch_restores_to_its_state(history: list[ModelStep]) -> None:
     query = History()
     query.start(2)
     for each in history:
@@ -180,7 +180,7 @@ damages = st.sampled_from(DAMAGES)
 
 
 @dataclass
-class DamagedStore:
+class DamagedQuery:
     """The store of a query with damaged objects. `originals` has the undamaged objects."""
 
     query: History
@@ -245,15 +245,15 @@ def directory_of(name: ManifestName | BarrierName) -> EpochDirectory:
     st.lists(epochs, min_size=1, max_size=6),
 )
 def test_clean_up_of_a_damaged_store_goes_on_and_deletes_nothing_that_is_named(
-    history: list[Step],
+    history: list[ModelStep],
     damaged: list[tuple[int, Callable[[bytes], bytes]]],
-    epochs: list[Step],
+    epochs: list[ModelStep],
 ) -> None:
     query = History()
     query.start(2)
     for each in history:
         query.apply(each)
-    store = DamagedStore(query)
+    store = DamagedQuery(query)
     store.remember()
     for number, how in damaged:
         store.damage(number, how)
@@ -274,7 +274,7 @@ def test_state_is_the_same_at_every_parallelism(
     objects = DictObjectStore()
     state: dict[int, int] = {}
     for epoch, (changes, kind, parallelism) in enumerate(epochs):
-        ScriptedOperator(objects, f"run-{epoch}", parallelism).run_epoch(epoch, changes, kind)
+        CountsOperator(objects, f"run-{epoch}", parallelism).run_epoch(epoch, changes, kind)
         state |= changes
     for readers in (1, 2, 3, 5, 8):
         assert state_before(objects, len(epochs), readers) == state
@@ -283,7 +283,7 @@ def test_state_is_the_same_at_every_parallelism(
 def test_a_history_with_every_kind_of_step_is_checked() -> None:
     query = History()
     query.start(2)
-    script: list[Step] = [
+    script: list[ModelStep] = [
         ("epoch", 1, {0: 1, 7: 1}, "changelog"),
         ("epoch", 1, {0: 2}, "snapshot"),
         ("stop", {0: 3}),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.operators.state_map_model import ChosenHashKey, StateMapModel
-from tests.support.random_steps import Step, histories, step, take
+from tests.support.random_steps import ModelStep, histories, step, take
 
 OPERATIONS_PER_LIFE = 10_000
 MOST_OPEN_SNAPSHOTS = 4
@@ -149,7 +149,7 @@ class Steps(StateMapModel):
 @examples(70)
 @given(st.sampled_from([1, 2, 8, 64]), st.integers(0, len(KEYS)), histories(steps, 50))
 def test_the_map_agrees_with_a_dict_and_keeps_its_invariants_after_every_step(
-    capacity: int, present: int, script: list[Step]
+    capacity: int, present: int, script: list[ModelStep]
 ) -> None:
     model = Steps(capacity)
     for key in KEYS[:present]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.provider.provider_jvm import START, ProviderJvm, Script, Value, shown
+from tests.support.provider.provider_jvm import START, ProviderJvm, Script, WordValue, shown
 
 pytestmark = pytest.mark.spark
 
@@ -21,20 +21,20 @@ KEYS = 200
 SNAPSHOTS = f"{START} stateStore.minDeltasForSnapshot=2"
 PLENTY = 1 << 20
 LITTLE = 21_000
-State = dict[int, Value]
-Change = tuple[int, Value | None]
+State = dict[int, WordValue]
+ValueChange = tuple[int, WordValue | None]
 
 changes = st.lists(
     st.tuples(
         st.integers(0, KEYS - 1),
-        st.one_of(st.none(), st.builds(Value, st.integers(1, 4), st.integers(0, 99))),
+        st.one_of(st.none(), st.builds(WordValue, st.integers(1, 4), st.integers(0, 99))),
     ),
     max_size=80,
 )
 histories = st.lists(st.tuples(changes, st.booleans()), min_size=1, max_size=12)
 
 
-def written(script: Script, history: list[tuple[list[Change], bool]]) -> list[State]:
+def written(script: Script, history: list[tuple[list[ValueChange], bool]]) -> list[State]:
     """Add a history to the script, and return the states by version."""
     states: list[State] = [{}]
     script.add(SNAPSHOTS, "")
@@ -65,7 +65,7 @@ def test_they_are_the_rows_of_a_random_history(
 ) -> None:
     @examples(10)
     @given(histories)
-    def agree(history: list[tuple[list[Change], bool]]) -> None:
+    def agree(history: list[tuple[list[ValueChange], bool]]) -> None:
         folder = tmp_path_factory.mktemp("folded")
         script = Script()
         states = written(script, history)
@@ -82,10 +82,10 @@ def test_keys_that_do_not_fit_the_memory_are_read_in_parts(
     provider_jvm: ProviderJvm, tmp_path: Path
 ) -> None:
     script = Script()
-    state = {number: Value(3, number) for number in range(6_000)}
-    many: list[Change] = [*state.items()]
-    changed: list[Change] = [(number, Value(2, 7)) for number in range(0, 6_000, 2)]
-    gone: list[Change] = [(number, None) for number in range(0, 6_000, 5)]
+    state = {number: WordValue(3, number) for number in range(6_000)}
+    many: list[ValueChange] = [*state.items()]
+    changed: list[ValueChange] = [(number, WordValue(2, 7)) for number in range(0, 6_000, 2)]
+    gone: list[ValueChange] = [(number, None) for number in range(0, 6_000, 5)]
     states = written(
         script, [(many, True), (many, False), (many, True), (changed, False), (gone, False)]
     )

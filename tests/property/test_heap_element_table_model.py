@@ -19,10 +19,10 @@ from tests.support.operators.heap_table_model import (
     Contents,
     FormWithoutFiles,
     HeapTableModel,
-    Key,
+    ModelKey,
     key_group,
 )
-from tests.support.random_steps import Step, step, take
+from tests.support.random_steps import ModelStep, step, take
 
 
 class Numbers(FormWithoutFiles):
@@ -42,7 +42,7 @@ class Model(HeapTableModel):
     def maps(self) -> Any:
         return self.table._maps._maps
 
-    def follow(self, contents: Contents, key: Key, row: Any) -> None:
+    def follow(self, contents: Contents, key: ModelKey, row: Any) -> None:
         held = contents.setdefault(key, {})
         if row is None:
             held.clear()
@@ -122,13 +122,13 @@ steps = st.one_of(
 
 
 # Elements that come back after a clear are still those of the snapshot.
-BACK: list[Step] = [("put", 0, 1), ("seal",), ("snapshot",), ("clear",), ("roll_back",)]
+BACK: list[ModelStep] = [("put", 0, 1), ("seal",), ("snapshot",), ("clear",), ("roll_back",)]
 
 
 @examples(130)
 @given(st.lists(steps, max_size=40))
 @example([*BACK, ("put", 1, 1), ("read",)])
-def test_every_change_is_in_the_changelog_and_can_be_undone(script: list[Step]) -> None:
+def test_every_change_is_in_the_changelog_and_can_be_undone(script: list[ModelStep]) -> None:
     model = Model()
     for each in script:
         take(model, [each])

@@ -19,10 +19,10 @@ from tests.support.operators.heap_table_model import (
     Contents,
     FormWithoutFiles,
     HeapTableModel,
-    Key,
+    ModelKey,
     key_group,
 )
-from tests.support.random_steps import Step, step, take
+from tests.support.random_steps import ModelStep, step, take
 
 
 class Model(HeapTableModel):
@@ -34,7 +34,7 @@ class Model(HeapTableModel):
     def maps(self) -> Any:
         return self.table._entries
 
-    def follow(self, contents: Contents, key: Key, row: Any) -> None:
+    def follow(self, contents: Contents, key: ModelKey, row: Any) -> None:
         contents.pop(key, None)
         if row is not None:
             contents[key] = row
@@ -71,7 +71,7 @@ class Model(HeapTableModel):
             self.put(number + key)
 
 
-def row_of(key: Key, state: list[int] | None) -> StateEntries:
+def row_of(key: ModelKey, state: list[int] | None) -> StateEntries:
     return StateEntries("items", FormWithoutFiles(), [key], [key_group(key)], [state])
 
 
@@ -83,11 +83,11 @@ some = [
 ]
 
 
-def steps(keys: st.SearchStrategy[int]) -> st.SearchStrategy[Step]:
+def steps(keys: st.SearchStrategy[int]) -> st.SearchStrategy[ModelStep]:
     return st.one_of(step("set_key", keys), *some, step("apply", keys, st.none() | numbers))
 
 
-def run(*script: Step) -> Model:
+def run(*script: ModelStep) -> Model:
     model = Model()
     for each in script:
         take(model, [each])
@@ -98,7 +98,7 @@ def run(*script: Step) -> Model:
 @examples(130)
 @given(st.lists(steps(st.integers(0, 4)), max_size=40))
 def test_every_change_is_in_the_changelog_whether_the_key_is_set_anew_or_not(
-    script: list[Step],
+    script: list[ModelStep],
 ) -> None:
     run(*script)
 
@@ -108,7 +108,7 @@ grown = steps(st.integers(0, 199)) | step("get_all") | step("put_all", numbers) 
 
 @examples(20)
 @given(st.lists(grown, min_size=5, max_size=25))
-def test_maps_that_grow_while_snapshots_are_open_lose_no_entry(script: list[Step]) -> None:
+def test_maps_that_grow_while_snapshots_are_open_lose_no_entry(script: list[ModelStep]) -> None:
     run(("put_all", 0), ("seal",), *script)
 
 

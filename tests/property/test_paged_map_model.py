@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.provider.map_model import MapModel
-from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes
-from tests.support.random_steps import Step, histories, step, take
+from tests.support.provider.provider_jvm import ProviderJvm, WordValue, key_bytes
+from tests.support.random_steps import ModelStep, histories, step, take
 
 pytestmark = pytest.mark.spark
 
@@ -38,9 +38,9 @@ MOST = 120
 counts = st.integers(1, MOST)
 strides = st.integers(1, 7)
 lengths_in_words = st.just(5) | st.integers(1, 50)
-values = st.builds(Value, lengths_in_words, st.integers(0, 9))
+values = st.builds(WordValue, lengths_in_words, st.integers(0, 9))
 # Longer than the room of a page.
-giant_values = st.builds(Value, st.just(33_000), st.integers(0, 9))
+giant_values = st.builds(WordValue, st.just(33_000), st.integers(0, 9))
 places = st.integers(0, 7)
 removed = st.sampled_from([1, 1, 2, 5])
 puts = (keys, counts, strides, values, st.sampled_from([0, 0, 1]))
@@ -76,7 +76,7 @@ def test_the_map_and_its_views_agree_with_dicts(
 ) -> None:
     @examples(8)
     @given(histories(steps, 40))
-    def agree(script: list[Step]) -> None:
+    def agree(script: list[ModelStep]) -> None:
         model = MapModel(with_prefix)
         take(model, script)
         model.end()
@@ -97,7 +97,7 @@ class Life:
         # A restore fills a map like this, and may expect fewer or more entries than come.
         if seed % 2:
             self.model.reserve(seed * 50)
-            self.model.add_all(range(0, KEYS, 13), Value(5, seed))
+            self.model.add_all(range(0, KEYS, 13), WordValue(5, seed))
             self.model.trim()
         for place in range(LINES_PER_LIFE):
             self.change(growing=place < LINES_PER_LIFE // 2)
@@ -109,7 +109,7 @@ class Life:
         key = self.random.randrange(KEYS)
         chance = self.random.random()
         if chance < (0.7 if growing else 0.45):
-            self.model.put(key, Value(self.random.choice(self.words), key + self.model.opened))
+            self.model.put(key, WordValue(self.random.choice(self.words), key + self.model.opened))
         elif chance < 0.9:
             self.model.remove(self.random.choice(list(self.model.entries) or [key]))
         else:
@@ -155,7 +155,7 @@ def test_the_map_and_its_views_agree_with_dicts_over_whole_lives(
     assert min(met.values()) > 4
 
 
-def live_bytes(entries: dict[int, Value]) -> int:
+def live_bytes(entries: dict[int, WordValue]) -> int:
     """The bytes of the records of these entries, without the links of prefixes."""
     return sum(
         RECORD_HEADER_BYTES + len(key_bytes(key)) + value.words * 8
@@ -184,12 +184,12 @@ def test_updates_of_the_same_keys_hold_less_than_three_times_what_is_alive(
 ) -> None:
     choice = random.Random(1)
     model = MapModel()
-    model.put_all(MANY_KEYS, Value(20, 0))
+    model.put_all(MANY_KEYS, WordValue(20, 0))
     # Enough for four times the live bytes, if the map took nothing back.
     for epoch in range(round(3 / share) + 9):
         model.open_view()
         updates = choice.sample(MANY_KEYS, round(len(MANY_KEYS) * share))
-        values = [Value(words, epoch) for words in lengths]
+        values = [WordValue(words, epoch) for words in lengths]
         for place, value in enumerate(values):
             model.put_all(updates[place :: len(values)], value)
         model.views.clear()
@@ -204,11 +204,11 @@ def test_memory_falls_when_all_views_of_replaced_records_are_released(
     provider_jvm: ProviderJvm,
 ) -> None:
     model = MapModel()
-    model.put_all(MANY_KEYS, Value(20, 0))
+    model.put_all(MANY_KEYS, WordValue(20, 0))
     model.script.add("held", None)
     for epoch in range(4):
         model.open_view()
-        model.put_all(MANY_KEYS, Value(20, epoch))
+        model.put_all(MANY_KEYS, WordValue(20, epoch))
         model.compact(1 << 30)
     model.script.add("held", None)
     for place in (1, 2, 0):
@@ -225,10 +225,10 @@ def test_memory_falls_when_all_views_of_replaced_records_are_released(
 
 def test_memory_is_bounded_while_a_view_is_open(provider_jvm: ProviderJvm) -> None:
     model = MapModel()
-    model.put_all(MANY_KEYS, Value(20, 0))
+    model.put_all(MANY_KEYS, WordValue(20, 0))
     model.open_view()
     for epoch in range(12):
-        model.put_all(MANY_KEYS, Value(20 + epoch % 2, epoch))
+        model.put_all(MANY_KEYS, WordValue(20 + epoch % 2, epoch))
         model.compact(1 << 30)
         model.script.add("held", None)
     held = held_after(model, provider_jvm, False, "")

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.provider.provider_jvm import START, ProviderJvm, Value, shown
+from tests.support.provider.provider_jvm import START, ProviderJvm, WordValue, shown
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,7 @@ BATCHES = 90
 RETAINED = 4
 SETTINGS = f"stateStore.minDeltasForSnapshot=1 minBatchesToRetain={RETAINED}"
 FAILED = "error CANNOT_LOAD_STATE_STORE."
-State = dict[int, Value]
+State = dict[int, WordValue]
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ def store(
     folder = tmp_path_factory.mktemp("store")
     (folder / "checkpoint").mkdir()
     (folder / "checkpoint" / "metadata").write_text('{"id":"query"}')
-    states: list[State] = [{}, {number: Value(20, number) for number in range(KEYS)}]
+    states: list[State] = [{}, {number: WordValue(20, number) for number in range(KEYS)}]
     store = Store(folder, request.param, states)
     puts = [f"put {number} {value}" for number, value in states[1].items()]
     lines = [store.start, "begin", *puts, "commit", "write-if-due"]
     for version in range(2, BATCHES + 2):
-        value = Value(1 + version % 3, version)
+        value = WordValue(1 + version % 3, version)
         begin = "begin-forced" if version == 5 else "begin"
         # Maintenance writes a forced snapshot to an object store.
         end = ["write-if-due"] if version == 5 else []
@@ -123,7 +123,7 @@ def store(
         state = {n: v for n, v in states[-1].items() if n != version}
         states.append(state | {version * 7 % KEYS: value, 9999: value})
     lines += ["write-if-due", "begin", "put 1 1:1", "commit", "write-if-due"]
-    states.append(states[-1] | {1: Value(1, 1)})
+    states.append(states[-1] | {1: WordValue(1, 1)})
     store.run(provider_jvm, lines)
     kinds = [file.name.split(".")[1] for file in store.files]
     assert (kinds.count("snapshot"), kinds.count("merged")) == (2, 1)
@@ -165,7 +165,7 @@ def test_what_is_read_after_damage_is_right_or_an_error(
             more[0] = f"begin {newest}"
             last = newest + RETAINED + 2
             lines = [store.start, "clean", *more, "write-if-due", "clean"]
-            expected = store.states[-1] | {2: Value(1, 2)}
+            expected = store.states[-1] | {2: WordValue(1, 2)}
             lines += [store.start, f"entries {last}"]
             assert store.run(provider_jvm, lines)[-1] == shown(expected)
 

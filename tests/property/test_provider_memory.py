@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, Script, Value
+from tests.support.provider.provider_jvm import ProviderJvm, Script, WordValue
 
 pytestmark = pytest.mark.spark
 
@@ -85,9 +85,9 @@ def test_a_reload_needs_no_room_for_the_state_that_it_replaces(
     limit = f"stateStore.cowstate.maxMemoryMB={others_mib + 18}"
     script = Script().then(f"start {UNCHECKED} {ONE_VERSION} {limit}")
     # 12 MiB of values.
-    script.then("begin", f"put 1-12288 {Value(128, 1)}", "commit")
-    script.then("begin", f"put 1 {Value(1, 2)}", "commit")
-    script.then("begin 1", f"get 1 -> {Value(128, 1)}", f"put 2 {Value(1, 3)}", "commit")
+    script.then("begin", f"put 1-12288 {WordValue(128, 1)}", "commit")
+    script.then("begin", f"put 1 {WordValue(1, 2)}", "commit")
+    script.then("begin 1", f"get 1 -> {WordValue(128, 1)}", f"put 2 {WordValue(1, 3)}", "commit")
     run(provider_jvm, tmp_path, script)
 
 

@@ -11,13 +11,20 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tests.support.examples import examples
-from tests.support.provider.provider_jvm import ProviderJvm, Script, Value, crc32c, key_bytes, shown
+from tests.support.provider.provider_jvm import (
+    ProviderJvm,
+    Script,
+    WordValue,
+    crc32c,
+    key_bytes,
+    shown,
+)
 
 pytestmark = pytest.mark.spark
 
-Row = tuple[int, Value | None]
+Row = tuple[int, WordValue | None]
 numbers = st.integers(0, 1 << 40)
-values = st.builds(Value, st.integers(1, 50), st.integers(0, 9))
+values = st.builds(WordValue, st.integers(1, 50), st.integers(0, 9))
 rows_of_files = st.lists(st.tuples(numbers, st.none() | values), max_size=30)
 UNREPORTED = "stateStore.coordinatorReportSnapshotUploadLag=false"
 ON = "stateStore.rowChecksum.enabled=true"
@@ -153,13 +160,13 @@ def test_files_with_and_without_checksums_make_up_one_state(
 ) -> None:
     script = filled(EVERY_READ, SNAPSHOTS)
     script.then("maintain -> ?")
-    expected = {1: Value(2, 10), 2: Value(1, 20), 3: Value(2, 30)}
+    expected = {1: WordValue(2, 10), 2: WordValue(1, 20), 3: WordValue(2, 30)}
     for batch in range(12):
         settings_of_the_store = (SNAPSHOTS, f"{EVERY_READ} {SNAPSHOTS}")[batch // 2 % 2]
         held = f"stateStore.cowstate.backend={BACKENDS[batch % 2]}"
         script.then(f"start {held} {settings_of_the_store}", "begin")
         script.then(f"entries -> {shown(expected)}")
-        expected[4 + batch % 5] = Value(1 + batch % 3, batch)
+        expected[4 + batch % 5] = WordValue(1 + batch % 3, batch)
         script.then(f"put {4 + batch % 5} {expected[4 + batch % 5]}")
         if batch % 4 == 3:
             del expected[4 + batch % 5]

@@ -21,10 +21,10 @@ from checkpoint_store.states.row_fold import (
     rows_of_keys,
 )
 
-Key = tuple[Any, ...]
+FoldedKey = tuple[Any, ...]
 Values = tuple[Any, ...]
 # A version, a key, the values or None for a delete, and a sequence.
-Row = tuple[int, Key, Values | None, int]
+Row = tuple[int, FoldedKey, Values | None, int]
 
 NAN = math.nan
 KEYS = {"number": pa.int64(), "ratio": pa.float64(), "text": pa.string()}
@@ -83,10 +83,10 @@ class Model:
     """A state, the greatest sequence of each key, and the changes of the last version."""
 
     rules: FoldRules
-    state: dict[Key, Values] = field(default_factory=dict)
-    sequences: dict[Key, int] = field(default_factory=dict)
+    state: dict[FoldedKey, Values] = field(default_factory=dict)
+    sequences: dict[FoldedKey, int] = field(default_factory=dict)
 
-    def apply(self, key: Key, values: Values | None, sequence: int) -> None:
+    def apply(self, key: FoldedKey, values: Values | None, sequence: int) -> None:
         if self.rules.sequenced and sequence < self.sequences.get(key, sequence):
             return
         self.sequences[key] = sequence
@@ -98,9 +98,9 @@ class Model:
             values = tuple(o if v is None else v for o, v in zip(old, values, strict=True))
         self.state[key] = values
 
-    def changes(self, version: int, rows: Iterable[Row]) -> list[Key]:
+    def changes(self, version: int, rows: Iterable[Row]) -> list[FoldedKey]:
         """Apply the rows of a version, and return the changes with their kind and version."""
-        before, order = dict(self.state), list[Key]()
+        before, order = dict(self.state), list[FoldedKey]()
         for _, key, values, sequence in rows:
             self.apply(key, values, sequence)
             if key not in order:
@@ -132,7 +132,7 @@ def in_order_of_keys(values: Values | None) -> str:
     )
 
 
-def numbered(history: Sequence[Sequence[tuple[Key, Values | None, int]]]) -> list[Row]:
+def numbered(history: Sequence[Sequence[tuple[FoldedKey, Values | None, int]]]) -> list[Row]:
     """The rows of versions 0, 1 … in one list."""
     return [(version, *row) for version, batch in enumerate(history) for row in batch]
 
@@ -163,17 +163,17 @@ def table(rows: Sequence[Row], rules: FoldRules, versions: bool = False) -> pa.T
     )
 
 
-def tuples(rows: pa.Table) -> list[Key]:
+def tuples(rows: pa.Table) -> list[FoldedKey]:
     rows.validate(full=True)
     return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
-def shown(rows: Iterable[Key]) -> list[str]:
+def shown(rows: Iterable[FoldedKey]) -> list[str]:
     """The rows as text, in which NaN equals NaN."""
     return [repr(row) for row in rows]
 
 
-def contents(state: dict[Key, Values]) -> list[str]:
+def contents(state: dict[FoldedKey, Values]) -> list[str]:
     return sorted(shown((*key, *values) for key, values in state.items()))
 
 
@@ -241,7 +241,7 @@ def test_the_state_at_the_start_with_the_changes_is_the_state_at_the_end(
 def test_upserts_say_what_a_version_left_of_the_keys_that_it_wrote(history: Any) -> None:
     rules = FoldRules(tuple(KEYS), tuple(VALUES))
     rows = numbered(history)
-    left: dict[str, tuple[Key, Values | None]] = {}
+    left: dict[str, tuple[FoldedKey, Values | None]] = {}
     for _, key, values, _ in rows:
         left.pop(repr(key), None)
         left[repr(key)] = (key, values)

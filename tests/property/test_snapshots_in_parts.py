@@ -53,7 +53,7 @@ epochs = st.lists(
 
 
 @dataclass(frozen=True)
-class Run:
+class QueryStart:
     """One start of the query, with the attempts of each epoch (I6) and the number of alternating
     hosts."""
 
@@ -64,7 +64,7 @@ class Run:
 
 
 runs = st.builds(
-    Run,
+    QueryStart,
     st.sampled_from([1, 1, 2, 3, 8]),
     st.lists(epochs, min_size=1, max_size=4),
     st.sampled_from([1, 1, 2]),
@@ -80,7 +80,7 @@ class Query:
         self._maintenance = maintenance
         self.states: list[dict[str, int]] = []
 
-    def run(self, number: int, run: Run) -> None:
+    def run(self, number: int, run: QueryStart) -> None:
         spec = operator(
             self._folder,
             Forgetting(),
@@ -129,7 +129,7 @@ class Query:
 
 @given(st.lists(runs, min_size=1, max_size=14))
 @examples(15)
-def test_state_is_that_of_a_dict_however_it_is_kept(history: list[Run]) -> None:
+def test_state_is_that_of_a_dict_however_it_is_kept(history: list[QueryStart]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(snapshot_policy, "FEW_ENTRIES", 0),

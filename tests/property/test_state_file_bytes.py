@@ -17,17 +17,17 @@ from checkpoint_store.provider.provider_file import decode_provider_file
 from checkpoint_store.provider.provider_file_names import ProviderFileName
 from tests.support.examples import examples
 from tests.support.provider.provider_file_bytes import file_bytes
-from tests.support.provider.provider_jvm import ProviderJvm, Value, key_bytes
+from tests.support.provider.provider_jvm import ProviderJvm, WordValue, key_bytes
 
 pytestmark = pytest.mark.spark
 
-Row = tuple[int, Value | None]
+Row = tuple[int, WordValue | None]
 MASKS = st.integers(1, 255)
 numbers = st.integers(0, 1 << 40)
-values = st.builds(Value, st.integers(1, 50), st.integers(0, 9))
+values = st.builds(WordValue, st.integers(1, 50), st.integers(0, 9))
 rows_of_files = st.lists(st.tuples(numbers, st.none() | values), max_size=30)
 # Each of these values fills a record batch; the longer values fill several compressed blocks.
-large_values = st.builds(Value, st.sampled_from([31_000, 110_000]), st.integers(0, 9))
+large_values = st.builds(WordValue, st.sampled_from([31_000, 110_000]), st.integers(0, 9))
 large_rows = st.lists(st.tuples(numbers, st.none() | large_values), min_size=6, max_size=12)
 BATCH_BYTES = 240 << 10
 MAGIC_BYTES = 8
@@ -80,7 +80,7 @@ def test_rows_of_several_record_batches_are_read_as_they_were_written(
 
     @settings(max_examples=10)
     @given(large_rows)
-    @example([(n, Value(110_000, n) if n % 2 else None) for n in range(24)])
+    @example([(n, WordValue(110_000, n) if n % 2 else None) for n in range(24)])
     def agree(rows: list[Row]) -> None:
         values = sum(value is not None for _, value in rows)
         assert check_round_trip(files, rows) == values + (rows[-1][1] is None)
@@ -116,7 +116,7 @@ def test_a_record_batch_has_few_bytes(provider_jvm: ProviderJvm) -> None:
 
 
 def test_the_schema_carries_what_the_file_is(provider_jvm: ProviderJvm) -> None:
-    data = provider_jvm.new("StateFileBytes").write(lines_of([(1, Value(1, 1))]))
+    data = provider_jvm.new("StateFileBytes").write(lines_of([(1, WordValue(1, 1))]))
     metadata = {key.decode(): value.decode() for key, value in opened(data).schema.metadata.items()}
     assert metadata["cowstate.format"] == "1"
     assert metadata["cowstate.kind"] == "changelog"
@@ -164,7 +164,7 @@ def test_a_file_that_was_cut_is_refused_wherever_the_cut_is(provider_jvm: Provid
 
 def test_python_refuses_what_the_provider_refuses(provider_jvm: ProviderJvm) -> None:
     files = provider_jvm.new("StateFileBytes")
-    rows: list[Row] = [(number, Value(3, number)) for number in range(3)]
+    rows: list[Row] = [(number, WordValue(3, number)) for number in range(3)]
     name = ProviderFileName(7, 3, f"{0xAA:016x}", f"{0xA9:016x}")
     data = files.writeWithChecksums(lines_of(rows))
     flipped = [

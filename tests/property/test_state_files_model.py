@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.provider.provider_jvm import ProviderJvm, Script, results_on
-from tests.support.random_steps import Step, histories, step, take
+from tests.support.random_steps import ModelStep, histories, step, take
 
 pytestmark = pytest.mark.spark
 
@@ -219,7 +219,7 @@ COMMITS = [("commit_live", count) for count in range(8)]
 SNAPSHOT, CLEAN, REPLACE = ("snapshot_live",), ("clean_live", 100), ("replace", 0)
 
 
-def run_through(provider_jvm: ProviderJvm, *steps: Step) -> tuple[Directory, dict[str, str]]:
+def run_through(provider_jvm: ProviderJvm, *steps: ModelStep) -> tuple[Directory, dict[str, str]]:
     """Run a history and check the results. Return the directory, and the result of each line."""
     directory = Directory()
     for each in steps:
@@ -246,14 +246,14 @@ def test_every_retained_version_leads_to_the_changes_that_made_it(
 ) -> None:
     @examples(35)
     @given(histories(steps, 30))
-    def agree(history: list[Step]) -> None:
+    def agree(history: list[ModelStep]) -> None:
         run_through(provider_jvm, *history)
 
     agree()
 
 
 def test_cleaning_leaves_two_snapshots_and_what_follows_them(provider_jvm: ProviderJvm) -> None:
-    steps: list[Step] = [COMMITS[2], SNAPSHOT, COMMITS[2], SNAPSHOT, COMMITS[1], SNAPSHOT]
+    steps: list[ModelStep] = [COMMITS[2], SNAPSHOT, COMMITS[2], SNAPSHOT, COMMITS[1], SNAPSHOT]
     steps += [CLEAN, COMMITS[1], CLEAN]
     directory, results = run_through(provider_jvm, *steps)
     assert cleaned_in(results) == [[], [1, 2]]
@@ -265,7 +265,7 @@ def test_cleaning_leaves_two_snapshots_and_what_follows_them(provider_jvm: Provi
 def test_a_snapshot_that_was_cut_is_none_of_the_two_that_cleaning_leaves(
     provider_jvm: ProviderJvm,
 ) -> None:
-    steps: list[Step] = [COMMITS[2], SNAPSHOT, COMMITS[1], ("snapshot_live", True), COMMITS[1]]
+    steps: list[ModelStep] = [COMMITS[2], SNAPSHOT, COMMITS[1], ("snapshot_live", True), COMMITS[1]]
     steps += [SNAPSHOT, COMMITS[3], CLEAN]
     _, results = run_through(provider_jvm, *steps)
     assert cleaned_in(results) == [[1, 2]]
@@ -289,7 +289,7 @@ def test_several_snapshots_of_a_state_by_one_writer_have_names_of_their_own(
 
 
 def test_a_zombie_that_publishes_late_is_not_picked_up(provider_jvm: ProviderJvm) -> None:
-    steps: list[Step] = [
+    steps: list[ModelStep] = [
         COMMITS[1],
         REPLACE,
         COMMITS[1],

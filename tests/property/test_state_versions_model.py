@@ -18,14 +18,14 @@ from tests.support.examples import examples
 from tests.support.provider.provider_jvm import (
     ProviderJvm,
     Script,
-    Value,
+    WordValue,
     old_entries,
     prefix_of,
     results_on,
     shown,
     shown_prefix,
 )
-from tests.support.random_steps import Step, histories, step, take
+from tests.support.random_steps import ModelStep, histories, step, take
 
 pytestmark = pytest.mark.spark
 
@@ -47,17 +47,17 @@ class VersionsModel:
     versions_to_retain: int
     with_prefix: bool = False
     script: Script = field(default_factory=Script)
-    states: dict[str, dict[int, Value]] = field(default_factory=lambda: {EMPTY: {}})
+    states: dict[str, dict[int, WordValue]] = field(default_factory=lambda: {EMPTY: {}})
     held: list[str] = field(default_factory=lambda: [EMPTY])
-    writing: dict[int, Value] | None = None
-    readers: dict[str, dict[int, Value]] = field(default_factory=dict)
+    writing: dict[int, WordValue] | None = None
+    readers: dict[str, dict[int, WordValue]] = field(default_factory=dict)
     names: int = 0
 
     def _add(self, line: str, result: str = "") -> None:
         self.script.add(line, f"{result};{len(self.current)}")
 
     @property
-    def current(self) -> dict[int, Value]:
+    def current(self) -> dict[int, WordValue]:
         """The expected content of the map itself."""
         return self.states[self.held[0]] if self.writing is None else self.writing
 
@@ -72,11 +72,11 @@ class VersionsModel:
             self.writing = dict(self.states[self.held[0]])
             self._add(f"begin {self.held[0]}")
 
-    def put(self, start: int, count: int, value: Value, growth: int) -> None:
+    def put(self, start: int, count: int, value: WordValue, growth: int) -> None:
         """Put `count` keys from `start` on; values get longer by `growth` words."""
         self.begin(0)
         for place in range(count):
-            put = Value(value.words + place * growth, value.seed)
+            put = WordValue(value.words + place * growth, value.seed)
             self.current[start + place] = put
             self._add(f"put {start + place} {put}")
 
@@ -167,7 +167,7 @@ class VersionsModel:
 keys = st.integers(0, 40)
 counts = st.integers(1, 40)
 backs = st.integers(0, 3)
-values = st.builds(Value, st.just(5) | st.integers(1, 50), st.integers(0, 9))
+values = st.builds(WordValue, st.just(5) | st.integers(1, 50), st.integers(0, 9))
 puts = step("put", keys, counts, values, st.sampled_from([0, 0, 1]))
 steps = st.one_of(
     puts,
@@ -196,7 +196,7 @@ def test_every_version_that_is_held_reads_as_it_was_committed(
 ) -> None:
     @examples(20)
     @given(st.integers(1, 4), histories(steps, 40))
-    def agree(versions_to_retain: int, history: list[Step]) -> None:
+    def agree(versions_to_retain: int, history: list[ModelStep]) -> None:
         model = VersionsModel(versions_to_retain, with_prefix)
         take(model, history)
         model.run_on(provider_jvm, local_directory)
@@ -204,12 +204,12 @@ def test_every_version_that_is_held_reads_as_it_was_committed(
     agree()
 
 
-def random_step(choice: random.Random, longest_words: int) -> Step:
+def random_step(choice: random.Random, longest_words: int) -> ModelStep:
     """Draw a step of a long history: mostly changes of several keys, versions of about ten
     changes."""
     key = choice.randrange(600)
-    value = Value(choice.choice((1, 4, 4, longest_words)), choice.randrange(1 << 32))
-    some: list[Step] = [
+    value = WordValue(choice.choice((1, 4, 4, longest_words)), choice.randrange(1 << 32))
+    some: list[ModelStep] = [
         *[("put", key, choice.randrange(1, 30), value, choice.choice((0, 0, 1)))] * 8,
         *[("remove", key, choice.randrange(1, 20))] * 3,
         *[("commit",)] * 2,
@@ -248,16 +248,16 @@ def test_going_back_and_committing_again_reads_as_if_the_first_time_had_not_been
     provider_jvm: ProviderJvm, local_directory: str
 ) -> None:
     model = VersionsModel(3)
-    history: list[Step] = [
-        *(("put", 0, 3, Value(2, 1), 0), ("commit",)),
-        *(("put", 1, 3, Value(2, 2), 0), ("commit",), ("open_reader", 0)),
-        *(("begin", 1), ("read_all",), ("remove", 0, 2), ("put", 0, 1, Value(5, 3), 0)),
+    history: list[ModelStep] = [
+        *(("put", 0, 3, WordValue(2, 1), 0), ("commit",)),
+        *(("put", 1, 3, WordValue(2, 2), 0), ("commit",), ("open_reader", 0)),
+        *(("begin", 1), ("read_all",), ("remove", 0, 2), ("put", 0, 1, WordValue(5, 3), 0)),
         *(("look_up", 0), ("commit",)),
     ]
     take(model, history)
     model.run_on(provider_jvm, local_directory)
     assert model.held == ["2/4", "1/1", EMPTY]
-    assert model.states["2/4"] == {0: Value(5, 3), 2: Value(2, 1)}
+    assert model.states["2/4"] == {0: WordValue(5, 3), 2: WordValue(2, 1)}
 
 
 def test_a_map_that_was_undone_half_way_is_not_read_any_more(
@@ -266,12 +266,12 @@ def test_a_map_that_was_undone_half_way_is_not_read_any_more(
     gone = "error version 1 is not held any more"
     lines = {
         "begin head": "",
-        f"puts 1,2,3 {Value(2, 1)}": "",
+        f"puts 1,2,3 {WordValue(2, 1)}": "",
         "commit 1/1": "",
         "begin 1/1": "",
-        f"put 1 {Value(2, 2)}": "",
+        f"put 1 {WordValue(2, 2)}": "",
         "remove 2": "",
-        f"put 3 {Value(2, 3)}": "",
+        f"put 3 {WordValue(2, 3)}": "",
         "commit 2/2": "",
         "fail 2": "",
         "begin 0/0": "error as asked for",
@@ -311,24 +311,24 @@ def test_a_batch_that_exceeds_the_memory_limit_changes_nothing(
         lines: list[str] = []
         for number, batch in enumerate(batches):
             lines += ["begin head", *(f"remove {key}" for key in batch.removed)]
-            lines += [f"put {key} {Value(batch.words, number)}" for key in batch.put]
+            lines += [f"put {key} {WordValue(batch.words, number)}" for key in batch.put]
             lines += [f"finish {number:x}", "entries head"]
         versions = provider_jvm.new("VersionsScript", with_prefix, 2, limit_bytes, "")
         results = results_on(versions, *lines)
         outcomes = [line.split(";")[0] for line in results if line.split(";")[0] in OUTCOMES]
         states = [results[n] for n, line in enumerate(lines) if line == "entries head"]
-        state: dict[int, Value] = {}
+        state: dict[int, WordValue] = {}
         for number, batch in enumerate(batches):
             if outcomes[number] == "committed":
                 state = {key: value for key, value in state.items() if key not in batch.removed}
-                state |= dict.fromkeys(batch.put, Value(batch.words, number))
+                state |= dict.fromkeys(batch.put, WordValue(batch.words, number))
             assert states[number] == f"{shown(state)};{len(state)}"
 
     agree()
 
 
 def test_a_commit_never_exceeds_the_memory_limit_to_free_memory(provider_jvm: ProviderJvm) -> None:
-    lines = ["begin head", f"puts {','.join(map(str, range(2000)))} {Value(20, 1)}", "finish 1"]
+    lines = ["begin head", f"puts {','.join(map(str, range(2000)))} {WordValue(20, 1)}", "finish 1"]
     removed = [key for key in range(2000) if key % 9 > 3]
     lines += ["begin head", *(f"remove {key}" for key in removed), "finish 2"]
     outcomes = set[str]()
@@ -344,10 +344,10 @@ def test_retained_versions_hold_the_state_and_the_changes_of_each(
 ) -> None:
     choice = random.Random(1)
     state_bytes = len(MANY_KEYS) * RECORD_BYTES
-    lines = ["begin head", f"puts {','.join(map(str, MANY_KEYS))} {Value(20, 0)}", "finish 1"]
+    lines = ["begin head", f"puts {','.join(map(str, MANY_KEYS))} {WordValue(20, 0)}", "finish 1"]
     for batch in range(40):
         keys = ",".join(map(str, choice.sample(MANY_KEYS, len(MANY_KEYS) // 10)))
-        lines += ["begin head", f"puts {keys} {Value(20 + batch % 2, batch)}"]
+        lines += ["begin head", f"puts {keys} {WordValue(20 + batch % 2, batch)}"]
         lines += [f"finish {batch + 2:x}", "bytes"]
     versions = provider_jvm.new("VersionsScript", with_prefix, 3, 0, local_directory)
     results = results_on(versions, *lines)

@@ -26,7 +26,7 @@ from checkpoint_store.tables.table_orphans import TableOrphans
 from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata
 from tests.support.examples import examples
-from tests.support.random_steps import Step, step, take
+from tests.support.random_steps import ModelStep, step, take
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import (
     COLUMNS,
@@ -233,7 +233,7 @@ class TableUnderTest:
     script=st.lists(steps, min_size=3, max_size=20), ends=st.lists(st.integers(0, 99), min_size=6)
 )
 def test_every_retained_version_reads_as_the_model_was_then(
-    sequence_by: str | None, ignores_nulls: bool, script: list[Step], ends: Sequence[int]
+    sequence_by: str | None, ignores_nulls: bool, script: list[ModelStep], ends: Sequence[int]
 ) -> None:
     metadata = replace(METADATA, sequence_by=sequence_by, ignore_null_updates=ignores_nulls)
     table = TableUnderTest(metadata)

@@ -33,7 +33,7 @@ UNREPORTED = "stateStore.coordinatorReportSnapshotUploadLag=false"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ScriptedBatch:
     """A batch with ranges of keys in the script's notation; `words` is the length of the put
     values."""
 
@@ -50,68 +50,68 @@ def listed(numbers: list[int]) -> str:
     return ",".join(map(str, numbers)) or "-"
 
 
-def few_of_many(chance: random.Random) -> Iterator[Batch]:
+def few_of_many(chance: random.Random) -> Iterator[ScriptedBatch]:
     for _ in range(BATCHES):
-        yield Batch(listed(chance.sample(range(LARGE), 40)))
+        yield ScriptedBatch(listed(chance.sample(range(LARGE), 40)))
 
 
-def one_of_many(chance: random.Random) -> Iterator[Batch]:
+def one_of_many(chance: random.Random) -> Iterator[ScriptedBatch]:
     for _ in range(BATCHES):
-        yield Batch(str(chance.randrange(LARGE)))
+        yield ScriptedBatch(str(chance.randrange(LARGE)))
 
 
-def all_each_time(chance: random.Random) -> Iterator[Batch]:
+def all_each_time(chance: random.Random) -> Iterator[ScriptedBatch]:
     for _ in range(BATCHES):
-        yield Batch(f"0-{LARGE // 10 - 1}")
+        yield ScriptedBatch(f"0-{LARGE // 10 - 1}")
 
 
-def growing(chance: random.Random) -> Iterator[Batch]:
+def growing(chance: random.Random) -> Iterator[ScriptedBatch]:
     for number in range(BATCHES):
         start = LARGE + number * 50
-        yield Batch(f"{start}-{start + 49}")
+        yield ScriptedBatch(f"{start}-{start + 49}")
 
 
-def growing_values(chance: random.Random) -> Iterator[Batch]:
+def growing_values(chance: random.Random) -> Iterator[ScriptedBatch]:
     for number in range(BATCHES):
-        yield Batch(listed(chance.sample(range(LARGE), 40)), words=3 + number // 20)
+        yield ScriptedBatch(listed(chance.sample(range(LARGE), 40)), words=3 + number // 20)
 
 
-def shrinking(chance: random.Random) -> Iterator[Batch]:
+def shrinking(chance: random.Random) -> Iterator[ScriptedBatch]:
     for number in range(BATCHES):
         start = number * LARGE // BATCHES
-        yield Batch(remove=f"{start}-{(number + 1) * LARGE // BATCHES - 1}")
+        yield ScriptedBatch(remove=f"{start}-{(number + 1) * LARGE // BATCHES - 1}")
 
 
-def shrinking_while_others_change(chance: random.Random) -> Iterator[Batch]:
+def shrinking_while_others_change(chance: random.Random) -> Iterator[ScriptedBatch]:
     for number in range(BATCHES):
         start = number * LARGE // BATCHES
         end = (number + 1) * LARGE // BATCHES
         kept = [chance.randrange(end, LARGE) for _ in range(10) if end < LARGE]
-        yield Batch(listed(sorted(set(kept))), f"{start}-{end - 1}")
+        yield ScriptedBatch(listed(sorted(set(kept))), f"{start}-{end - 1}")
 
 
-def coming_and_going(chance: random.Random) -> Iterator[Batch]:
+def coming_and_going(chance: random.Random) -> Iterator[ScriptedBatch]:
     for number in range(BATCHES):
         start = LARGE + number * 40
         leaving = start - LARGE if number % 60 < 30 else start - 40
-        yield Batch(f"{start}-{start + 39}", f"{leaving}-{leaving + 39}")
+        yield ScriptedBatch(f"{start}-{start + 39}", f"{leaving}-{leaving + 39}")
 
 
-def emptied_and_filled(chance: random.Random) -> Iterator[Batch]:
+def emptied_and_filled(chance: random.Random) -> Iterator[ScriptedBatch]:
     for number in range(BATCHES):
         everything = f"0-{LARGE - 1}"
         yield (
-            Batch(remove=everything)
+            ScriptedBatch(remove=everything)
             if number % 30 == 10
             else (
-                Batch(everything)
+                ScriptedBatch(everything)
                 if number % 30 == 20
-                else Batch(listed(chance.sample(range(50), 9)))
+                else ScriptedBatch(listed(chance.sample(range(50), 9)))
             )
         )
 
 
-Pattern = Callable[[random.Random], Iterator[Batch]]
+Pattern = Callable[[random.Random], Iterator[ScriptedBatch]]
 PATTERNS: list[Pattern] = [
     *(few_of_many, one_of_many, all_each_time, growing, growing_values),
     *(shrinking, shrinking_while_others_change, coming_and_going, emptied_and_filled),
@@ -125,7 +125,7 @@ def test_what_is_written_is_less_than_three_times_the_changelogs_and_restores_ar
 ) -> None:
     minimum = f"stateStore.minDeltasForSnapshot={min_changelogs}"
     lines = [f"start {minimum} minBatchesToRetain=2 {UNREPORTED}"]
-    loaded = Batch(f"0-{LARGE // 10 - 1}" if pattern is all_each_time else f"0-{LARGE - 1}")
+    loaded = ScriptedBatch(f"0-{LARGE // 10 - 1}" if pattern is all_each_time else f"0-{LARGE - 1}")
     batches = [loaded, *pattern(random.Random(1))]
     for number, batch in enumerate(batches):
         lines += batch.lines(number)
@@ -162,12 +162,12 @@ def test_a_large_state_that_changes_little_is_not_rewritten_nor_left_in_many_fil
     chance = random.Random(2)
     large = 20 * LARGE
     lines = [f"start stateStore.minDeltasForSnapshot=1 {UNREPORTED}"]
-    lines += [*Batch(f"0-{large - 1}", words=20).lines(0)[:-1], "write-if-due"]
+    lines += [*ScriptedBatch(f"0-{large - 1}", words=20).lines(0)[:-1], "write-if-due"]
     kinds = [f"bytes {kind}" for kind in ("changelog", "merged", "snapshot")]
     before = len(lines)
     lines += kinds
     for number in range(BATCHES):
-        batch = Batch(listed(chance.sample(range(large), changes)))
+        batch = ScriptedBatch(listed(chance.sample(range(large), changes)))
         lines += [*batch.lines(number)[:-1], "write-if-due", "chain"]
     lines += kinds
     results = provider_jvm.new("ProviderScript", str(tmp_path)).run("\n".join(lines)).split("\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import ProviderJvm, Script, Value
+from tests.support.provider.provider_jvm import ProviderJvm, Script, WordValue
 
 pytestmark = pytest.mark.spark
 # Every fourth value has no time.
@@ -27,7 +27,7 @@ class AskedMap:
     asked: list[int] = field(default_factory=list)
 
     def put(self, key: int, time: int) -> None:
-        self.script.add(f"put {key} {Value(200, time)}", None)
+        self.script.add(f"put {key} {WordValue(200, time)}", None)
 
     def remove(self, key: int) -> None:
         self.script.add(f"remove {key}", None)

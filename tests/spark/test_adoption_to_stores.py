@@ -42,7 +42,7 @@ from tests.support.provider.provider_jobs import (
 )
 from tests.support.provider.provider_stores import (
     STORE_OPTIONS,
-    ProviderStore,
+    StorePlace,
     directory_store,
     s3_store,
 )
@@ -57,7 +57,7 @@ def place_of(query: Adopted) -> StatePlace | None:
     return state_place(open_object_store(str(query.checkpoint)))
 
 
-def files_in(store: ProviderStore, place: StatePlace) -> list[str]:
+def files_in(store: StorePlace, place: StatePlace) -> list[str]:
     objects = store.objects
     partitions = objects.list_directories(f"{place.directory}/state/0")
     named = [below for name in partitions for below in objects.list_directories(name)]
@@ -73,7 +73,7 @@ def without_listings(url: str, options: Mapping[str, Any] | None = None) -> Obje
     return RefusingObjectStore(open_object_store(url, options), refusal)
 
 
-def move(query: Adopted, url: str, store: ProviderStore) -> None:
+def move(query: Adopted, url: str, store: StorePlace) -> None:
     """Adopt with `--store` in the session of the tests."""
     with configured(query.run.spark, store.access):
         query.adopt("--store", url)
@@ -155,11 +155,11 @@ class TestWhatTheCommandDoes:
         return first_segments.copy(AGGREGATION, COWSTATE, tmp_path, THROUGH_MANAGER)
 
     @pytest.fixture
-    def store(self, tmp_path: Path) -> ProviderStore:
+    def store(self, tmp_path: Path) -> StorePlace:
         return directory_store(tmp_path / "store")
 
     def test_a_dry_run_tells_the_steps_and_changes_nothing(
-        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+        self, query: Adopted, store: StorePlace, capsys: pytest.CaptureFixture[str]
     ) -> None:
         checkpoint = copied(query.checkpoint, query.run.folder / "quiet")
         before = contents(checkpoint)
@@ -172,7 +172,7 @@ class TestWhatTheCommandDoes:
         assert not (query.run.folder.parent / "store").exists()
 
     def test_json_names_the_place(
-        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+        self, query: Adopted, store: StorePlace, capsys: pytest.CaptureFixture[str]
     ) -> None:
         arguments = ["adopt", str(query.checkpoint), "--store", store.url, "--apply", "--force"]
         assert main([*arguments, "--json"]) == 0
@@ -187,7 +187,7 @@ class TestWhatTheCommandDoes:
         assert report["operators"][0]["files"] > 0
 
     def test_after_a_batch_it_is_not_undone(
-        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+        self, query: Adopted, store: StorePlace, capsys: pytest.CaptureFixture[str]
     ) -> None:
         query.adopt("--store", store.url)
         query.go_on(1)
@@ -195,7 +195,7 @@ class TestWhatTheCommandDoes:
         assert "has gone on to batch" in capsys.readouterr().err
 
     def test_a_stream_of_its_changes_goes_on_after_the_move(
-        self, spark: SparkSession, query: Adopted, store: ProviderStore, tmp_path: Path
+        self, spark: SparkSession, query: Adopted, store: StorePlace, tmp_path: Path
     ) -> None:
         changes = Changes(spark, str(query.checkpoint), tmp_path / "reader")
 
@@ -212,7 +212,7 @@ class TestWhatTheCommandDoes:
         self,
         spark: SparkSession,
         query: Adopted,
-        store: ProviderStore,
+        store: StorePlace,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         query.adopt("--store", store.url)
@@ -237,7 +237,7 @@ class TestWhatTheCommandDoes:
         assert contents(query.checkpoint) == before
 
     def test_a_move_that_was_killed_is_undone_though_its_store_cannot_be_listed(
-        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+        self, query: Adopted, store: StorePlace, capsys: pytest.CaptureFixture[str]
     ) -> None:
         before, place = contents(query.checkpoint), StatePlace(store.url, "directory")
         killed = query.checkpoint / "_cowstate_adopt" / "20260101T000000.000000Z"

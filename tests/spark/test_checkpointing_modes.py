@@ -18,13 +18,13 @@ from tests.support.tables.table_jobs import Changes, in_order
 
 pytestmark = pytest.mark.spark
 MODES = ("exactly_once", "at_least_once")
-Change = tuple[int, int, str, int]
+ShownChange = tuple[int, int, str, int]
 
 # Key 0 belongs to subtask 0, keys 4 and 5 to subtask 1. Both subtasks have run epochs 0 and 1.
 EPOCHS = [{0: 1, 4: 1}, {4: 2}]
-SNAPSHOT: list[Change] = [(0, 1, "insert", 1), (4, 2, "insert", 1)]
-OF_SUBTASK_0: list[Change] = [(0, 1, "update_preimage", 2), (0, 3, "update_postimage", 2)]
-OF_SUBTASK_1: list[Change] = [
+SNAPSHOT: list[ShownChange] = [(0, 1, "insert", 1), (4, 2, "insert", 1)]
+OF_SUBTASK_0: list[ShownChange] = [(0, 1, "update_preimage", 2), (0, 3, "update_postimage", 2)]
+OF_SUBTASK_1: list[ShownChange] = [
     (4, 2, "update_preimage", 2),
     (4, 3, "update_postimage", 2),
     (5, 3, "insert", 2),
@@ -38,7 +38,7 @@ class Streamed:
         self.changes = Changes(spark, str(folder / "store"), folder / mode)
         self.mode = mode
 
-    def run(self, **options: Any) -> list[list[Change]]:
+    def run(self, **options: Any) -> list[list[ShownChange]]:
         """Run to the end, and return the batches, each in order."""
         batches = self.changes.run(checkpointingMode=self.mode, **options)
         return [_shown(batch) for batch in batches]
@@ -54,7 +54,7 @@ class Streamed:
         return offset
 
 
-def _shown(batch: list[Row]) -> list[Change]:
+def _shown(batch: list[Row]) -> list[ShownChange]:
     return in_order((*row[:2], *row[2:4]) for row in batch)
 
 
@@ -157,7 +157,7 @@ def test_a_query_that_goes_on_running_sees_barriers_as_they_arrive(
     operator: KeyedOperator,
     streamed: Callable[[str], Streamed],
     mode: str,
-    batches: list[list[Change]],
+    batches: list[list[ShownChange]],
 ) -> None:
     changes = streamed(mode).changes
     writer = changes.frame(checkpointingMode=mode).writeStream.foreachBatch(changes.keep)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state.errors import ConfigurationError
-from tests.spark.test_state_reads import CHANGELOG, PROVIDER, all_but_partitions, types_of
+from tests.spark.test_statestore_reads import CHANGELOG, PROVIDER, all_but_partitions, types_of
 from tests.support.applications import streams
 from tests.support.applications.streams import Stream
 from tests.support.provider.provider_jobs import ROCKSDB, configured

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider.provider_jvm import START, ProviderJvm, Tasks, Value, key_bytes
+from tests.support.provider.provider_jvm import START, ProviderJvm, Tasks, WordValue, key_bytes
 
 pytestmark = pytest.mark.spark
 
@@ -141,7 +141,7 @@ class TestMetrics:
     def test_the_size_of_the_newest_version_is_that_of_its_rows(self, tasks: Tasks) -> None:
         size = "metric stateOnCurrentVersionSizeBytes"
         lines = [START, "begin", size, "put 1 1:7", size, "remove 1", size]
-        rows = len(key_bytes(1)) + len(Value(1, 7).to_bytes())
+        rows = len(key_bytes(1)) + len(WordValue(1, 7).to_bytes())
         assert tasks(*lines)[2::2] == ["0", str(rows), "0"]
 
     def test_a_snapshot_that_was_passed_over_is_counted_in_the_batch_that_restored(

@@ -16,8 +16,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from checkpoint_store import ProviderStore as ChosenStore
-from checkpoint_store import open_store
+from checkpoint_store import ProviderStore, open_store
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.state_place import state_place
 from checkpoint_store.state_reader import StateReader
@@ -39,7 +38,7 @@ from tests.support.provider.provider_jobs import (
 )
 from tests.support.provider.provider_stores import (
     RETRY_SECONDS,
-    ProviderStore,
+    StorePlace,
     directory_store,
     s3_store,
 )
@@ -63,7 +62,7 @@ def torn(data: bytes) -> bytes:
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderStore:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
     if request.param == "S3":
         return s3_store(request.getfixturevalue("s3"))
     return directory_store(tmp_path / "store")
@@ -95,7 +94,7 @@ def test_operators_give_what_they_do_on_hdfs_and_go_on_after_a_restart(
 
 class TestAnAggregation:
     @pytest.fixture
-    def stream(self, spark: SparkSession, tmp_path: Path, store: ProviderStore) -> Stream:
+    def stream(self, spark: SparkSession, tmp_path: Path, store: StorePlace) -> Stream:
         settings = {PROVIDER_KEY: PROVIDER_CLASS, **SNAPSHOTS, **FEW_BATCHES, **store.settings}
         return Stream(spark, tmp_path, settings)
 
@@ -107,7 +106,7 @@ class TestAnAggregation:
 
     @pytest.mark.parametrize("store", ["S3"], indirect=True)
     def test_it_counts_every_row_once_over_restarts_and_keeps_few_files(
-        self, stream: Stream, store: ProviderStore
+        self, stream: Stream, store: StorePlace
     ) -> None:
         for batches in (4, 3, 5):
             self.feed_and_run(stream, batches)
@@ -133,7 +132,7 @@ class TestAnAggregation:
 class Finished:
     """A finished query, and its readers."""
 
-    def __init__(self, run: ProviderRun, store: ProviderStore) -> None:
+    def __init__(self, run: ProviderRun, store: StorePlace) -> None:
         self.run = run
         self.store = store
         self.newest = run.batches[-1]
@@ -145,7 +144,7 @@ class Finished:
             return in_order(state.toArrow())
 
     def by_python(self, **choice: Any) -> StateReader:
-        state = ChosenStore(**choice) if choice else None
+        state = ProviderStore(**choice) if choice else None
         return open_store(str(self.run.checkpoint), self.store.readable, state)
 
 
@@ -250,7 +249,7 @@ class TestDamagedObjects:
             stream.run(totals(stream))
         return stream
 
-    def damage(self, store: ProviderStore, stream: Stream, kind: str, harm: Any) -> None:
+    def damage(self, store: StorePlace, stream: Stream, kind: str, harm: Any) -> None:
         """Damage all files of a kind, in both partitions."""
         place = state_place(open_object_store(str(stream.checkpoint)))
         assert place is not None
@@ -267,7 +266,7 @@ class TestDamagedObjects:
             store.objects.put(name, harm(data))
 
     def test_snapshots_are_passed_over(
-        self, spark: SparkSession, tmp_path: Path, store: ProviderStore
+        self, spark: SparkSession, tmp_path: Path, store: StorePlace
     ) -> None:
         stream = self.stream(spark, tmp_path, {**SNAPSHOTS, **store.settings})
         self.damage(store, stream, ".snapshot.", torn)
@@ -281,7 +280,7 @@ class TestDamagedObjects:
         assert stream.totals() == totals_of(stream.fed)
 
     def test_changelogs_of_the_newest_batch_are_named_with_the_batch_to_restart_from(
-        self, spark: SparkSession, tmp_path: Path, store: ProviderStore
+        self, spark: SparkSession, tmp_path: Path, store: StorePlace
     ) -> None:
         stream = self.stream(spark, tmp_path, {**THROUGH_MANAGER, **store.settings})
         before = stream.totals()

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.support.provider.provider_jvm import START, Tasks, Value, shown
+from tests.support.provider.provider_jvm import START, Tasks, WordValue, shown
 
 pytestmark = pytest.mark.spark
 
@@ -16,7 +16,7 @@ BATCHES, ENOUGH = 150, 80
 RETAINED = 10
 WIDTH = 64
 SETTINGS = f"minBatchesToRetain={RETAINED} stateStore.minDeltasForSnapshot=1"
-State = dict[int, Value]
+State = dict[int, WordValue]
 
 
 class Store:
@@ -24,11 +24,11 @@ class Store:
 
     def __init__(self, settings: str = "") -> None:
         self.chance = random.Random(4)
-        state = {number: Value(20, number) for number in range(KEYS)}
+        state = {number: WordValue(20, number) for number in range(KEYS)}
         puts = [f"put {number} {value}" for number, value in state.items()]
         self.lines = [f"{START} {SETTINGS} {settings}", "begin", *puts, "commit", "maintain"]
         self.states: list[State] = [{}, state]
-        self.changes: list[dict[int, Value | None]] = [{}, {}]
+        self.changes: list[dict[int, WordValue | None]] = [{}, {}]
 
     def batch(self, maintains: bool = True) -> None:
         """Run a batch that changes some keys, removes a key, and adds a key."""
@@ -36,7 +36,7 @@ class Store:
         state = dict(self.states[-1])
         changed = self.chance.sample(sorted(state), 6)
         puts = {
-            number: Value(1 + version % 4, version) for number in [*changed[1:], 9000 + version]
+            number: WordValue(1 + version % 4, version) for number in [*changed[1:], 9000 + version]
         }
         value = next(iter(puts.values()))
         listed = ",".join(map(str, puts))

@@ -11,7 +11,7 @@ import pytest
 from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
 from checkpoint_store.provider.query_partitions import QueryPartitions
-from tests.support.provider.provider_jvm import STEP, ProviderJvm, Tasks, Value, shown
+from tests.support.provider.provider_jvm import STEP, ProviderJvm, Tasks, WordValue, shown
 
 pytestmark = pytest.mark.spark
 SCRIPT = "StoresOfTaskScript"
@@ -19,7 +19,7 @@ SIDES = ("left", "right")
 STORES_OF_JOIN = [
     f"0/{side}-{store}" for side in SIDES for store in ("keyToNumValues", "keyWithIndexToValue")
 ]
-VALUE = Value(3, 7)
+VALUE = WordValue(3, 7)
 
 
 @pytest.fixture
@@ -147,14 +147,14 @@ def test_the_same_one_of_two_attempts_counts_in_each_store(
         assert results[-2] == results[-1] != ""
 
 
-KILLED, SUCCESSOR = Value(2, 2), Value(2, 4)
+KILLED, SUCCESSOR = WordValue(2, 2), WordValue(2, 4)
 
 
 def begun_join(version: int) -> list[str]:
     return [f"begin {store} {version}" for store in STORES_OF_JOIN]
 
 
-def put_in_join(value: Value) -> list[str]:
+def put_in_join(value: WordValue) -> list[str]:
     return [f"put {store} 1 {value}" for store in STORES_OF_JOIN]
 
 

@@ -40,9 +40,9 @@ from tests.support.processors.kept_contents import (
 from tests.support.processors.scripted_processor import (
     OUTPUT,
     STATES,
-    KeptState,
     Output,
     ScriptedInOrder,
+    ScriptedState,
     random_script,
     watermark,
     year_2100,
@@ -78,7 +78,7 @@ Operator = Callable[[Any, StatefulProcessor, str], DataFrame]
 
 
 @dataclass(frozen=True)
-class Batch:
+class TimedBatch:
     """The rows of a batch. Spark drops the rows in `late`. `watermark_ms`: the batch's
     watermark."""
 
@@ -102,7 +102,7 @@ class Timeline:
     before_ms: int = 0
     latest_ms: int = 0
 
-    def batch(self) -> Batch:
+    def batch(self) -> TimedBatch:
         """The next batch."""
         chance = self.chance
         keys = chance.sample(KEYS, chance.randint(len(KEYS) // 2, len(KEYS)))
@@ -115,7 +115,7 @@ class Timeline:
             self._row(key, chance.randint(0, self.before_ms))
             for key in chance.sample(KEYS, len(KEYS) // 4)
         ]
-        batch = Batch(self.watermark_ms, rows, late if self.before_ms else [])
+        batch = TimedBatch(self.watermark_ms, rows, late if self.before_ms else [])
         self.latest_ms = max(self.latest_ms, *(value // LINES for _, value in rows))
         self.before_ms = self.watermark_ms
         self.watermark_ms = max(self.watermark_ms, self.latest_ms - DELAY_MS)
@@ -236,7 +236,7 @@ class Engines:
             wrong = {query.folder.name: differences(expected, query.taken_output())}
             assert wrong == {query.folder.name: []}
 
-    def assert_same_contents(self, states: Sequence[KeptState]) -> None:
+    def assert_same_contents(self, states: Sequence[ScriptedState]) -> None:
         """Assert that all engines have the same states, mostly non-empty, and the same timers."""
         spark, store, epoch = self.ours.spark, self.ours.store(), self.ours.last_epoch
         assert sum(bool(self.runner.state(state)) for state in states) > len(states) / 2
@@ -271,7 +271,7 @@ def by_key(rows: Sequence[Output]) -> ByKey:
     return yielded
 
 
-def in_order(batch: Batch) -> list[Input]:
+def in_order(batch: TimedBatch) -> list[Input]:
     return sorted(batch.rows, key=lambda row: row[1])
 
 
@@ -281,7 +281,7 @@ def test_in_event_time_all_three_yield_and_hold_the_same(
 ) -> None:
     """The watermark, and so the firing of timers, follows from the rows."""
     chance = random.Random(seed)
-    extra = KeptState("extra", chance.choice(("value", "list", "map")))
+    extra = ScriptedState("extra", chance.choice(("value", "list", "map")))
     script = random_script(chance, LINES, LONGEST, (*STATES, extra))
     make = partial(ScriptedInOrder, script, watermark, states=STATES)
     engines = Engines(spark, tmp_path, "EventTime", make)
@@ -314,7 +314,7 @@ def test_with_time_to_live_all_three_yield_and_hold_the_same(
     """
     chance = random.Random(seed)
     states = [
-        KeptState(f"{kind}_{name}", kind, ttl_ms)
+        ScriptedState(f"{kind}_{name}", kind, ttl_ms)
         for kind in ("value", "list", "map")
         for name, ttl_ms in (("kept", None), ("day", DAY_MS), ("instant", INSTANT_MS))
     ]

@@ -30,7 +30,7 @@ SOURCES = "org.apache.spark.sql.execution.streaming.sources"
 SETTINGS = {"spark.sql.shuffle.partitions": "1"}
 
 
-class Source:
+class LowLatencySource:
     """Spark's source in memory for real-time mode, with one partition of integers."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -63,7 +63,7 @@ def start(rows: DataFrame, folder: Path) -> StreamingQuery:
     return located.trigger(realTime="5 seconds").start()
 
 
-def by_key(source: Source) -> DataFrame:
+def by_key(source: LowLatencySource) -> DataFrame:
     key = (F.col("value") % 3).cast("string").alias("key")
     return source.rows.groupBy(key).agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
 
@@ -77,13 +77,13 @@ def written(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.fixture
-def source(spark: SparkSession) -> Iterator[Source]:
+def source(spark: SparkSession) -> Iterator[LowLatencySource]:
     with configured(spark, SETTINGS):
-        yield Source(spark)
+        yield LowLatencySource(spark)
 
 
 def test_a_query_in_real_time_runs_on_rocksdb_beside_a_query_on_the_provider(
-    spark: SparkSession, source: Source, tmp_path: Path
+    spark: SparkSession, source: LowLatencySource, tmp_path: Path
 ) -> None:
     batches = Stream(spark, tmp_path / "batches", {PROVIDER_KEY: PROVIDER_CLASS})
     rows = random_rows(1, count=100, keys=30)
@@ -108,7 +108,7 @@ def test_a_query_in_real_time_runs_on_rocksdb_beside_a_query_on_the_provider(
 
 
 def test_real_time_mode_refuses_the_provider(
-    spark: SparkSession, source: Source, tmp_path: Path
+    spark: SparkSession, source: LowLatencySource, tmp_path: Path
 ) -> None:
     with (
         configured(spark, {PROVIDER_KEY: PROVIDER_CLASS}),
@@ -118,7 +118,7 @@ def test_real_time_mode_refuses_the_provider(
 
 
 def test_real_time_mode_refuses_an_operator(
-    spark: SparkSession, source: Source, tmp_path: Path
+    spark: SparkSession, source: LowLatencySource, tmp_path: Path
 ) -> None:
     keyed = source.rows.select(F.col("value").cast("string").alias("key"), "value").groupBy("key")
     settings = {PROVIDER_KEY: ROCKSDB, "spark.cowstate.store": str(tmp_path / "store")}

@@ -25,7 +25,7 @@ from tests.support.provider.provider_jobs import (
 )
 from tests.support.provider.provider_stores import (
     RETRY_SECONDS,
-    ProviderStore,
+    StorePlace,
     directory_store,
     s3_store,
 )
@@ -44,14 +44,14 @@ pytestmark = pytest.mark.spark
 BATCHES = 4
 WRITING = {CheckpointFiles: ["write_text", "copy", "delete", "start_rescaling", "discard_rescaled"]}
 MOST_WRITES = 60
-Begun = Callable[[str, ProviderStore, Options], RescaledRun]
+Begun = Callable[[str, StorePlace, Options], RescaledRun]
 
 
 @pytest.fixture
 def begun(spark: SparkSession, tmp_path: Path) -> Begun:
     """Build a job after two batches with its state in a store, and the same job on HDFSBacked."""
 
-    def begin(name: str, store: ProviderStore, settings: Options) -> RescaledRun:
+    def begin(name: str, store: StorePlace, settings: Options) -> RescaledRun:
         job, shape = OPERATOR_JOBS[name]
         in_store = {**settings, **store.settings}
         run = RescaledRun(
@@ -67,7 +67,7 @@ def begun(spark: SparkSession, tmp_path: Path) -> Begun:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ProviderStore:
+def store(tmp_path: Path) -> StorePlace:
     return directory_store(tmp_path / "store")
 
 
@@ -87,7 +87,7 @@ def test_a_query_in_s3_goes_on_with_other_numbers_as_if_uninterrupted(
 
 
 def test_one_that_stops_at_any_write_is_undone_in_the_store_and_in_the_checkpoint(
-    begun: Begun, store: ProviderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begun: Begun, store: StorePlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = begun("session windows", store, FORMAT_2)
     checkpoint = run.rescaled.checkpoint
@@ -115,7 +115,7 @@ def test_one_that_stops_at_any_write_is_undone_in_the_store_and_in_the_checkpoin
 
 
 def test_a_rescaled_state_moves_into_the_checkpoint_and_back_to_a_store(
-    begun: Begun, store: ProviderStore, tmp_path: Path
+    begun: Begun, store: StorePlace, tmp_path: Path
 ) -> None:
     run = begun("session windows", store, FORMAT_2)
     rescaled(run.rescaled.checkpoint, 5)
@@ -140,7 +140,7 @@ def test_a_store_that_is_gone_is_told_and_nothing_is_changed(
     store = s3_store(s3)
     run = begun("session windows", store, THROUGH_MANAGER)
     before = contents(run.rescaled.checkpoint)
-    nowhere = ProviderStore(store.url, {**store.options, "endpoint_url": "http://127.0.0.1:9"})
+    nowhere = StorePlace(store.url, {**store.options, "endpoint_url": "http://127.0.0.1:9"})
     with configured(spark, {**nowhere.access, RETRY_SECONDS: "1"}):
         for arguments in ([], ["--apply", "--force"]):
             assert rescale(run.rescaled.checkpoint, 5, *arguments) == 2

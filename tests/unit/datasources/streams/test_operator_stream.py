@@ -27,7 +27,7 @@ FEED = (
     .add("_commit_version", LongType())
 )
 MODES = pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
-Change = tuple[int, int, int]
+ReadChange = tuple[int, int, int]
 
 
 class Stream:
@@ -42,7 +42,7 @@ class Stream:
         self.reader = TableStreamReader(parsed, asked_columns("", FEED))
         self.offset = self.reader.initialOffset() if start is None else start
 
-    def read(self) -> list[Change]:
+    def read(self) -> list[ReadChange]:
         end = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
         rows = [
             (key, n, epoch)
@@ -86,7 +86,7 @@ class Driver:
         return self.written(epoch)
 
 
-def both(epoch: int, n: int | None = None) -> list[Change]:
+def both(epoch: int, n: int | None = None) -> list[ReadChange]:
     value = epoch if n is None else n
     return [(0, value, epoch), (4, value, epoch)]
 

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from tests.spark.test_state_reads import CHANGELOG, PROVIDER
+from tests.spark.test_statestore_reads import CHANGELOG, PROVIDER
 from tests.support.applications import streams
 from tests.support.applications.streams import Stream
 from tests.support.processors.processors import Processor

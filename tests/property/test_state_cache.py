@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.known_states import KnownStates
-from checkpoint_store.states.state_memory import StateMemory
+from checkpoint_store.states.state_cache import StateCache
 from tests.support.operators.fake_state_history import FakeStateHistory, Row
 from tests.unit.checkpoint_store.test_state_reader import SHAPE
 
@@ -78,7 +78,7 @@ class Readers:
 
     def check(self, start: int, end: int, key_groups: KeyGroupRange, most_bytes: int) -> None:
         plain = StateReader(self.history)
-        memory = StateReader(self.history, StateMemory(self.states, most_bytes))
+        memory = StateReader(self.history, StateCache(self.states, most_bytes))
         assert memory.changes(start, end, key_groups).equals(plain.changes(start, end, key_groups))
         remembered, expected = (
             sorted(map(repr, reader.read(end, key_groups).to_pylist()))

@@ -36,7 +36,7 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class StateFileName:
+class EpochFileName:
     """The name of a file in the directory of an epoch or of a batch."""
 
     directory: str
@@ -52,7 +52,7 @@ class StateFileName:
         )
 
 
-def parse_state_file_name(name: str) -> StateFileName | None:
+def parse_epoch_file_name(name: str) -> EpochFileName | None:
     """Parse a file's name, in any directory. Return None for another name."""
     directory, _, file = name.rpartition("/")
     match = _NAME.fullmatch(file)
@@ -61,7 +61,7 @@ def parse_state_file_name(name: str) -> StateFileName | None:
     kind = cast(NamedKind, match["kind"])
     if match["ending"] != _ENDINGS[kind]:
         return None
-    return StateFileName(
+    return EpochFileName(
         directory=directory,
         kind=kind,
         subtask=int(match["subtask"]),
@@ -72,5 +72,5 @@ def parse_state_file_name(name: str) -> StateFileName | None:
 
 def is_sign_of_life(name: str) -> bool:
     """Return True for the name of a sign of life."""
-    file = parse_state_file_name(name)
+    file = parse_epoch_file_name(name)
     return file is not None and file.kind == "alive"

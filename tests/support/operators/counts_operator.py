@@ -43,7 +43,7 @@ def state_table(state: State) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-class ScriptedOperator:
+class CountsOperator:
     """One run of the operator. `checkpoints` is open. `report`: the epoch report in each subtask's
     barrier."""
 

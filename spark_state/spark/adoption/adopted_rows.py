@@ -106,7 +106,7 @@ def in_format_of(spark: SparkSession, checkpoint: QueryCheckpoint) -> Iterator[N
         yield
 
 
-def spark_states(
+def adopted_states(
     spark: SparkSession, plan: OperatorAdoptionPlan, max_parallelism: int
 ) -> SparkStates:
     """The states after the last committed batch. Runs no job.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_state.spark.stored.state_reads import answer_loads
+from spark_state.spark.stored.statestore_reads import answer_loads
 
 
 class Reader:

@@ -1,6 +1,6 @@
 """Changes of an operator's states with the columns of Spark's own state reader.
 
-    batch_id, change_type, key, then the columns of the state as in spark_state_columns, and
+    batch_id, change_type, key, then the columns of the state as in statestore_columns, and
     partition_id
 
     value   "update" with the value, "delete"
@@ -28,7 +28,7 @@ from checkpoint_store.files.element_columns import (
 )
 from spark_state.processor.schemas import holds_map
 from spark_state.processor.stored_schema import struct_from_json
-from spark_state.spark.stored.spark_state_columns import (
+from spark_state.spark.stored.statestore_columns import (
     StateRead,
     declared_state,
     rows_of_state,

@@ -26,7 +26,7 @@ _REQUEST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class StateMemory:
+class StateCache:
     """Keeps `states` within `most_bytes`. All readers of a process share the states."""
 
     states: KnownStates = field(default_factory=KnownStates)

@@ -31,8 +31,8 @@ from checkpoint_store.provider.spark_checkpoint import listed_commits
 from spark_state.spark.session.logical_plans import entries_of
 from spark_state.spark.session.operator_configuration import is_enabled
 from spark_state.spark.session.replaced_methods import replace_once
-from spark_state.spark.stored.spark_state_changes import changes_frame
-from spark_state.spark.stored.spark_state_columns import (
+from spark_state.spark.stored.statestore_changes import changes_frame
+from spark_state.spark.stored.statestore_columns import (
     StateRead,
     state_frame,
     timers_frame,
@@ -80,7 +80,7 @@ def _answering(answer: Answer, spark_load: Any) -> Any:
     return load
 
 
-def answer_state_reads() -> None:
+def answer_statestore_reads() -> None:
     """Let reads of `statestore` and `state-metadata` find operators of cowstate, in this process.
     Safe to call again."""
     answer_loads(DataFrameReader, _answered)
