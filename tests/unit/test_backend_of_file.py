@@ -9,7 +9,7 @@ import pytest
 from tests.support.backend_of_file import BACKENDS, ON_BOTH, backends_of, only_backend
 
 SPARK = Path(__file__).resolve().parents[1] / "spark"
-OPERATORS = [path for path in sorted(SPARK.glob("test_*.py")) if backends_of(path, "heap")]
+OPERATORS = [path for path in sorted(SPARK.rglob("test_*.py")) if backends_of(path, "heap")]
 
 
 def test_each_backend_has_a_quarter_of_the_files_or_more() -> None:
@@ -19,7 +19,7 @@ def test_each_backend_has_a_quarter_of_the_files_or_more() -> None:
 
 
 def test_a_file_that_has_operators_by_its_stream_only_gets_a_backend() -> None:
-    assert SPARK / "test_run_identity.py" in OPERATORS
+    assert SPARK / "queries" / "test_run_identity.py" in OPERATORS
 
 
 def test_the_main_files_run_on_both() -> None:
@@ -27,13 +27,13 @@ def test_the_main_files_run_on_both() -> None:
 
 
 def test_a_file_that_chooses_or_has_no_operator_is_left_alone() -> None:
-    for name in ("test_backends.py", "test_table_sink.py"):
+    for name in ("operator/test_backends.py", "tables/test_table_sink.py"):
         assert backends_of(SPARK / name, None) == backends_of(SPARK / name, "rocksdb") == ()
 
 
 def test_a_choice_in_a_file_has_a_name_of_its_own() -> None:
     """`backend` is a fixture of the whole test run, on which the session depends."""
-    for path in sorted(SPARK.glob("test_*.py")):
+    for path in sorted(SPARK.rglob("test_*.py")):
         assert 'parametrize("backend"' not in path.read_text(), path.name
 
 

@@ -164,7 +164,7 @@ class ProviderJvm:
 
 def scripts_jar() -> Path:
     """The drivers of scripts, compiled for the installed Spark and the current provider."""
-    sources = sorted(SOURCES.glob("*.scala"))
+    sources = sorted(SOURCES.rglob("*.scala"))
     provider = Path(spark_state.jar_path())
     compiled_from = hashlib.sha256(pyspark.__version__.encode())
     for file in (provider, *sources):

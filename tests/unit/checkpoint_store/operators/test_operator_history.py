@@ -176,8 +176,8 @@ class TestRollback:
 
 
 class TestDamage:
-    """Damage of whole epochs. tests/fault/test_damaged_operator_stores.py damages single
-    objects."""
+    """Damage of whole epochs. tests/fault/checkpoint_store/test_damaged_operator_stores.py damages
+    single objects."""
 
     def committed(self, objects: DictObjectStore, epochs: Sequence[int]) -> KeyedOperator:
         operator = KeyedOperator(objects)
