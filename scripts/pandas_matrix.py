@@ -17,6 +17,8 @@ from scripts.provider_matrix import ROOT, python_of
 
 PANDAS = ("2", "3")
 TESTS = (
+    "tests/unit/spark_state/codecs/test_output_codecs.py",
+    "tests/unit/spark_state/codecs/test_state_codecs.py",
     "tests/unit/spark_state/processor/test_pandas_frames.py",
     "tests/unit/spark_state/processor/test_output_rows.py",
     "tests/unit/spark_state/test_serializers.py",

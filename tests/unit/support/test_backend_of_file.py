@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.backend_of_file import BACKENDS, ON_BOTH, backends_of, only_backend
 
-SPARK = Path(__file__).resolve().parents[1] / "spark"
+SPARK = Path(__file__).resolve().parents[2] / "spark"
 OPERATORS = [path for path in sorted(SPARK.rglob("test_*.py")) if backends_of(path, "heap")]
 
 
