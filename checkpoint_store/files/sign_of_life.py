@@ -30,7 +30,7 @@ class SignsOfLife:
 
     @property
     def were_needed(self) -> bool:
-        """True if a sign was put."""
+        """True if the attempt took so long that it put a sign."""
         return bool(self._put)
 
     def put(self) -> None:

@@ -17,8 +17,8 @@ retention deletes the manifest: the manifest may name any file. An unreadable ba
 effect if its epoch and run has no manifest.
 
 A run has an entry in `runs/` and a start in `begun/`. By these objects a zombie notices the end of
-its run (I9). So the sweep deletes the two objects only when every manifest is of a run with a
-number at least `RUNS_TO_RETAIN` greater.
+its run (I9). So the sweep deletes the two objects late: when the oldest run that still has a
+manifest began at least `RUNS_TO_RETAIN` runs after the zombie's run.
 """
 
 from __future__ import annotations

@@ -291,10 +291,13 @@ def _might_count(
 def _cuts(
     runs: StoredRuns, base: EpochDirectory | None, under_way: int | None
 ) -> tuple[EpochDirectory, ...]:
-    """The cuts of an Attachment. `under_way`: an epoch that a driver may still commit; None if
-    there is no such epoch, or if committed epochs after the base do not count. The epoch under way
-    is not cut, unless its run has already noted the epoch as committed. The run of the base always
-    has a cut, at the base if the run has no later epoch to cut."""
+    """The cuts of an Attachment: for each older run the run's last epoch after the base.
+
+    The run of the base always has a cut: at the base, if the run has no later epoch. `under_way`:
+    an epoch that a driver may still commit; None if there is none, or if committed epochs after the
+    base do not count. The epoch under way is not cut, unless the run has noted the epoch as
+    committed.
+    """
     noted = {name.run.number: name.first_epoch for name in runs.begun if name.way == "reached"}
     newest = {} if base is None else {base.run_number: base}
     for each in sorted(runs.written, key=lambda each: each.epoch):

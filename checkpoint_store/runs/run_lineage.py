@@ -62,13 +62,15 @@ class Contradiction:
 class RunLineage:
     """The live timeline.
 
-    `epochs`: newest first. If several of the newest runs have run the newest epoch, `epochs` lists
-    the epoch once per run, the newest run first. `newest_run`: the number of the run that counts
-    last, 0 if there is no run. `written`: the newest epoch of which `newest_run` has written any
-    object, -1 if there is no epoch; for a query that was taken back, the base. `reached`: equal to
-    `written`, or the later epoch of the run's `reached` note. `contradiction`: None if the timeline
-    is certain; otherwise the contradiction that begins first, and `epochs` holds the epochs common
-    to all runs.
+    - `epochs`: the epochs, newest first. If several of the newest runs have run the newest epoch,
+      the epoch is listed once for each of these runs, the newest run first.
+    - `newest_run`: the number of the run that counts last; 0 if there is no run.
+    - `written`: the newest epoch of which `newest_run` has written an object; the base if the run
+      took the query back and has written nothing yet; -1 if there is no epoch.
+    - `reached`: the epoch in the run's `reached` note if it is later than `written`; otherwise
+      `written`.
+    - `contradiction`: the first contradiction between runs; None if the timeline is certain. With a
+      contradiction, `epochs` lists only the epochs common to all runs.
     """
 
     epochs: tuple[EpochDirectory, ...]
@@ -219,12 +221,13 @@ class _Scan:
         return self._epochs[number][-1] if name is None else name.first_epoch
 
     def _reached(self, number: int) -> int:
-        """The newest epoch of the timeline that ends with a run, or the later epoch of the run's
-        `reached` note."""
+        """The epoch that a run has reached: the epoch in the run's `reached` note, or the newest
+        written epoch if the run has no later note."""
         return self._reach.get(number, self._written(number))
 
     def _written(self, number: int) -> int:
-        """The newest epoch of the timeline that ends with a run."""
+        """The newest epoch that a run has written. If the run has written no epoch: the run's base;
+        -1 without a base."""
         if number in self._epochs:
             return self._epochs[number][0]
         base = self._begun[number].base if number in self._begun else None

@@ -147,10 +147,12 @@ class StreamBatch:
     def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:
         """The barriers of the channels that are ahead at the end, by subtask.
 
-        If a channel's barrier is gone but the whole epoch has the barrier, the channel has no
-        barriers here and is read from whole versions. If the whole epoch does not have the barrier
-        either, the channel is left out. If the epoch was run again, a later batch reads the
-        channel's changes.
+        The barrier of a channel may be gone, for example after retention:
+
+        - If the epoch is whole and its manifest has the barrier, the channel's entry is empty, and
+          the channel is read from whole versions.
+        - Otherwise the channel has no entry. If the epoch was run again, a later batch reads the
+          channel's changes.
         """
         positions = positions_in(self.end)
         if not positions:

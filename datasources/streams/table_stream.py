@@ -167,12 +167,12 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return offset_at(self._limited(after, limit), "version", ahead)
 
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
-        """Check a state that ends before `start`. Raises StateReplacedError if another state has
-        replaced the state that the stream has read, and ChangesLostError if the table is the same.
+        """Check a state whose newest version is older than the version of `start`. Raises
+        StateReplacedError if another state has replaced the state that the stream has read. For the
+        same table raises ChangesLostError, because the versions of a table never go back.
 
-        The versions of a table never go back. The epochs of an operator and the batches of a query
-        may go back: once an epoch or batch was run again, the check compares the repeated version
-        with the version handed out.
+        The epochs of an operator and the batches of a query may go back and run again. Then the
+        stream waits, and later compares the repeated version with the version it has read.
         """
         if versions and versions[-1] < start["version"]:
             self._check_same_state(start)
@@ -192,8 +192,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._checked = start, self._listed
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """A limit of files if the options set any limit, because Spark takes a single limit here.
-        `latestOffset` obeys all limits."""
+        """The limit of a batch for Spark. Spark takes only one limit here, so any limit in the
+        options is reported as a limit of files. `latestOffset` obeys all limits of the options."""
         options = self._options
         limits = (options.max_bytes_per_trigger, options.max_versions_per_trigger)
         if options.max_files_per_trigger is None and limits == (None, None):
@@ -269,7 +269,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return self._listed.versions, self._listed.ahead
 
     def _available(self) -> tuple[list[int], Positions]:
-        """The released versions, and the channels that are ahead and may be read."""
+        """The versions that may be read, and the positions of channels that may be read further. For
+        an operator the versions end with the last aligned epoch."""
         versions = self._versions()
         history = self._opened
         if not isinstance(history, OperatorHistory):

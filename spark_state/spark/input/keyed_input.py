@@ -98,8 +98,9 @@ def _projected(
     names: Sequence[str],
     upstream: UpstreamWatermarks | None,
 ) -> DataFrame:
-    """The computed columns, the columns of `df`, and the carried columns. `names`: the names of the
-    first two, which get unique names."""
+    """The columns `computed`, the columns of `df`, and the columns that carry `upstream`. `names`:
+    the names of the computed columns and of the columns of `df`; a name that is used twice is
+    changed to a unique name."""
     distinct = _distinct(names)
     if is_connect(df.sparkSession):
         return df.select(*computed, "*").toDF(*_plain(distinct))
