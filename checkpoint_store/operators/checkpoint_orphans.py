@@ -44,7 +44,8 @@ RUNS_TO_RETAIN = 1000
 
 
 class CheckpointOrphans:
-    """The SweptObjects of an operator's store."""
+    """SweptObjects for an operator's store: lists the possible orphans, and tells which objects are
+    needed."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

@@ -269,8 +269,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return self._listed.versions, self._listed.ahead
 
     def _available(self) -> tuple[list[int], Positions]:
-        """The versions that may be read, and the positions of channels that may be read further. For
-        an operator the versions end with the last aligned epoch."""
+        """The versions that may be read, and the positions of channels that may be read further.
+        The versions of an operator end with the last aligned epoch."""
         versions = self._versions()
         history = self._opened
         if not isinstance(history, OperatorHistory):
