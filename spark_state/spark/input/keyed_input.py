@@ -47,9 +47,9 @@ def keyed_input(
 ) -> tuple[DataFrame, InputLayout, list[StructField]]:
     """The input of an operator on `df.groupBy(…)`, its layout, and the fields of its key.
 
-    `upstream`: the watermarks above the operator, or None if the operator does not use event times.
-    The carried columns come after the key group; with Spark Connect no columns are carried, see
-    upstream_watermarks.
+    `upstream`: the watermarks upstream of the operator, or None if the operator does not use event
+    times. The carried columns come after the key group; with Spark Connect no columns are carried,
+    see upstream_watermarks.
 
     Raises ConfigurationError and KeyGroupError for keys that no state can have.
     """

@@ -1,4 +1,4 @@
-"""The watermarks above an operator in a query's plan, and columns that carry their event times.
+"""The watermarks upstream of an operator in a plan, and columns that carry their event times.
 
 Spark takes the event times of a watermark at the place of `withWatermark` in the plan. Later steps
 of the plan may drop the column, make windows of the column, or unite rows of several watermarks. So
@@ -57,8 +57,8 @@ _PASSING = {
 
 @dataclass(frozen=True, slots=True)
 class UpstreamWatermarks:
-    """The watermarks above an operator. `df`: the operator's DataFrame, with the `carried` columns
-    if any; `delays_ms`: the delay of each watermark."""
+    """The watermarks upstream of an operator. `df`: the operator's DataFrame, with the `carried`
+    columns if any; `delays_ms`: the delay of each watermark."""
 
     df: DataFrame
     carried: tuple[Column, ...]
