@@ -28,7 +28,7 @@ BATCHES, KEYS, KILLS = 12, 40, 5
 OUTPUT = "key string, rows bigint, total bigint"
 
 
-class Sessions(KeepsAccount):
+class GappedSessions(KeepsAccount):
     """A processor that closes a session 2 s of event time after its last row, or 300 ms after its
     last batch, and counts the events of each key."""
 
@@ -84,7 +84,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> TimedStream:
 def planned(stream: TimedStream, time_mode: str, ttl_ms: int | None) -> DataFrame:
     grouped = stream.watermarked().groupBy("key")
     return spark_state.transform_with_state(
-        grouped, Sessions(ttl_ms), OUTPUT, "update", time_mode, name="sessions"
+        grouped, GappedSessions(ttl_ms), OUTPUT, "update", time_mode, name="sessions"
     )
 
 

@@ -111,7 +111,7 @@ def begun(first_segments: FirstSegments, scenario: Scenario, folder: Path) -> Ad
 
 
 @dataclass
-class Stopped:
+class StoppedRescale:
     """A query whose rescale is stopped again and again, with the earlier content of its checkpoint
     and its output without a rescale."""
 
@@ -173,15 +173,15 @@ def stopped(
     first_segments: FirstSegments,
     tmp_path: Path,
     uninterrupted: Callable[[str], Outcome],
-) -> Stopped:
+) -> StoppedRescale:
     scenario = SCENARIOS[request.param]
     query = begun(first_segments, scenario, tmp_path / "query")
     expected, before = uninterrupted(scenario.name), contents(query.checkpoint)
-    return Stopped(query, scenario.number, tmp_path, expected, before)
+    return StoppedRescale(query, scenario.number, tmp_path, expected, before)
 
 
 def test_one_that_stops_at_any_write_leaves_the_former_number_or_the_new_one(
-    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+    stopped: StoppedRescale, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for writes, is_done in after_each_write(monkeypatch, stopped.apply):
         stopped.assert_it_goes_on(writes)
@@ -192,7 +192,7 @@ def test_one_that_stops_at_any_write_leaves_the_former_number_or_the_new_one(
 
 @pytest.mark.parametrize("stopped", OPPOSITES, indirect=True)
 def test_an_undoing_that_stops_at_any_write_leaves_one_of_both_numbers_too(
-    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+    stopped: StoppedRescale, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped.apply()
     undo = partial(revert, stopped.query.checkpoint)

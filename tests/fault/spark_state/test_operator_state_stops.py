@@ -29,7 +29,7 @@ EPOCHS = 3
 KEYS = "abcdefgh"
 
 
-class Script:
+class ScriptedRuns:
     """Runs of the operator on one store."""
 
     def __init__(
@@ -59,16 +59,16 @@ class Script:
 
 
 @pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedRuns]:
     with Maintenance() as maintenance:
-        yield Script(tmp_path, maintenance, monkeypatch)
+        yield ScriptedRuns(tmp_path, maintenance, monkeypatch)
 
 
 ALL = sorted(10 * epoch + n + 1 for epoch in range(EPOCHS) for n in range(len(KEYS)))
 
 
 @pytest.mark.parametrize("mode", STOP_MODES)
-def test_a_run_after_a_stop_has_each_item_once(script: Script, mode: StopMode) -> None:
+def test_a_run_after_a_stop_has_each_item_once(script: ScriptedRuns, mode: StopMode) -> None:
     counting = StoppingObjectStore(DictObjectStore(), stop_at=0, mode=mode)
     assert script.run(counting, "run-a", 0) == ALL
     assert counting.writes > 12

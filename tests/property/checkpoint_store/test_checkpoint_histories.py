@@ -55,7 +55,7 @@ steps = st.one_of(
 
 
 @dataclass
-class History:
+class QueryHistory:
     """The query and its oracle. `states` has the state after each epoch of the live timeline."""
 
     objects: DictObjectStore = field(default_factory=DictObjectStore)
@@ -164,7 +164,7 @@ def state_of(objects: DictObjectStore, epoch: int, following: int) -> dict[int, 
 @examples(100)
 @given(st.lists(steps, max_size=16))
 def test_every_retained_epoch_restores_to_its_state(history: list[ModelStep]) -> None:
-    query = History()
+    query = QueryHistory()
     query.start(2)
     for each in history:
         query.apply(each)
@@ -183,7 +183,7 @@ damages = st.sampled_from(DAMAGES)
 class DamagedQuery:
     """The store of a query with damaged objects. `originals` has the undamaged objects."""
 
-    query: History
+    query: QueryHistory
     originals: dict[str, bytes] = field(default_factory=dict)
 
     def damage(self, number: int, how: Callable[[bytes], bytes]) -> None:
@@ -249,7 +249,7 @@ def test_clean_up_of_a_damaged_store_goes_on_and_deletes_nothing_that_is_named(
     damaged: list[tuple[int, Callable[[bytes], bytes]]],
     epochs: list[ModelStep],
 ) -> None:
-    query = History()
+    query = QueryHistory()
     query.start(2)
     for each in history:
         query.apply(each)
@@ -281,7 +281,7 @@ def test_state_is_the_same_at_every_parallelism(
 
 
 def test_a_history_with_every_kind_of_step_is_checked() -> None:
-    query = History()
+    query = QueryHistory()
     query.start(2)
     script: list[ModelStep] = [
         ("epoch", 1, {0: 1, 7: 1}, "changelog"),

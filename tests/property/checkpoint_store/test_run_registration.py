@@ -82,7 +82,7 @@ class _AnsweredStore:
 
 
 @dataclass(frozen=True)
-class Host:
+class RegisteringHost:
     """A host of a run, with the answers so far."""
 
     run_id: str
@@ -101,7 +101,7 @@ class Host:
 
 
 @cache
-def _next_call(host: Host) -> Run | Page | Creation:
+def _next_call(host: RegisteringHost) -> Run | Page | Creation:
     """Replay the host up to its next call. Cached, because most orders lead to known progress."""
     store = _AnsweredStore([*host.answers], host.pages)
     try:
@@ -114,7 +114,7 @@ def _next_call(host: Host) -> Run | Page | Creation:
 class Race:
     """The names in the store, and the hosts with their progress."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[RegisteringHost, ...]
     names: Names = frozenset()
 
     def after_step_of(self, index: int) -> Race:
@@ -173,7 +173,7 @@ def all_orders(race: Race, steps: int) -> Iterable[Race]:
 
 def test_every_order_of_two_hosts_of_a_run_and_one_of_another_gives_each_run_one_number() -> None:
     # Hosts of one run mark the same objects.
-    start = Race((Host("a"), Host("a"), Host("b")))
+    start = Race((RegisteringHost("a"), RegisteringHost("a"), RegisteringHost("b")))
     outcomes = set()
     for number, race in enumerate(all_orders(start, LONGEST_ORDER)):
         race.check()
@@ -190,9 +190,11 @@ def test_every_order_of_two_hosts_of_a_run_and_one_of_another_gives_each_run_one
 def races(draw: st.DrawFn) -> Race:
     """Draw hosts of several runs, listings in pages, and marks of earlier runs."""
     ids = draw(st.lists(st.sampled_from("abcd"), min_size=2, max_size=7))
-    hosts = [Host(run_id, pages=draw(st.integers(1, 3))) for number, run_id in enumerate(ids)]
+    hosts = [
+        RegisteringHost(run_id, pages=draw(st.integers(1, 3))) for number, run_id in enumerate(ids)
+    ]
     before = draw(st.lists(st.sampled_from(["w", "x", "yz"]), max_size=3))
-    race = Race(tuple(Host(run_id) for run_id in before))
+    race = Race(tuple(RegisteringHost(run_id) for run_id in before))
     return Race(tuple(hosts), race.finished().names)
 
 
@@ -224,4 +226,4 @@ def test_hosts_of_many_runs_agree_whatever_the_order_of_their_steps(
 
 def test_runs_whose_marks_were_swept_do_not_give_their_numbers_away() -> None:
     names = Names(str(RunMark(Run(number, f"x{number}"), 1)) for number in (7, 8))
-    assert Race((Host("a"),), names).finished().hosts[0].next_call == Run(9, "a")
+    assert Race((RegisteringHost("a"),), names).finished().hosts[0].next_call == Run(9, "a")

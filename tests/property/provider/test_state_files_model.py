@@ -47,7 +47,7 @@ class Writer:
 
 
 @dataclass
-class Directory:
+class ScriptedDirectory:
     """A script, the writers, and the generation of each version of the live writer."""
 
     script: Script = field(default_factory=Script)
@@ -219,9 +219,11 @@ COMMITS = [("commit_live", count) for count in range(8)]
 SNAPSHOT, CLEAN, REPLACE = ("snapshot_live",), ("clean_live", 100), ("replace", 0)
 
 
-def run_through(provider_jvm: ProviderJvm, *steps: ModelStep) -> tuple[Directory, dict[str, str]]:
+def run_through(
+    provider_jvm: ProviderJvm, *steps: ModelStep
+) -> tuple[ScriptedDirectory, dict[str, str]]:
     """Run a history and check the results. Return the directory, and the result of each line."""
-    directory = Directory()
+    directory = ScriptedDirectory()
     for each in steps:
         take(directory, [each])
         directory.ask()

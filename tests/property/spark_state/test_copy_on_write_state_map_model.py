@@ -39,7 +39,7 @@ def keys_of_any_hash(random: random.Random) -> list[ChosenHashKey]:
     return [ChosenHashKey(name, random.randrange(-limit, limit)) for name in range(1500)]
 
 
-class Script:
+class RandomOperations:
     """Random operations of one seed, and a count of each rare circumstance."""
 
     def __init__(self, seed: int, keys: Callable[[random.Random], list[ChosenHashKey]]) -> None:
@@ -106,7 +106,7 @@ class Script:
 def test_the_map_agrees_with_a_dict_over_random_lives(
     seed: int, keys: Callable[[random.Random], list[ChosenHashKey]], lives: int
 ) -> None:
-    script = Script(seed, keys)
+    script = RandomOperations(seed, keys)
     for _ in range(lives):
         script.live_one_life()
     assert script.met.keys() == {

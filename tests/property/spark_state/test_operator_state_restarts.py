@@ -47,7 +47,7 @@ class Model:
         self.subtasks[subtask] = Held(held.noted + noted, counts)
 
 
-class Script:
+class SeparateRuns:
     """Runs in a separate store. `restless`: each epoch runs in a new host."""
 
     def __init__(self, folder: Path, maintenance: Maintenance, restless: bool) -> None:
@@ -98,7 +98,7 @@ def test_every_subtask_holds_what_counting_by_hand_says(runs: list[Run], restles
     folder = Path(tempfile.mkdtemp())
     try:
         with Maintenance() as maintenance:
-            script = Script(folder, maintenance, restless)
+            script = SeparateRuns(folder, maintenance, restless)
             for parallelism, values in runs:
                 script.run(parallelism, values)
     finally:

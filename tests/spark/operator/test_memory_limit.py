@@ -29,7 +29,7 @@ OUTPUT = "key string, rows long, total long, characters long"
 LIMIT = {"spark.cowstate.maxMemoryMB": "64", "spark.cowstate.parallelism": "1"}
 
 
-class Sums(Processor):
+class RowSums(Processor):
     """A processor that emits Row(key, rows, total, characters) of all rows of a key so far."""
 
     def init(self, handle: Any) -> None:
@@ -43,7 +43,7 @@ class Sums(Processor):
         yield Row(key=key[0], rows=count, total=total, characters=characters)
 
 
-class KeepsTexts(Sums):
+class KeepsTexts(RowSums):
     """A processor that keeps a long text for each row."""
 
     def init(self, handle: Any) -> None:
@@ -57,7 +57,7 @@ class KeepsTexts(Sums):
         yield from super().handleInputRows(key, iter(seen), timerValues)
 
 
-class KeepsOneText(Sums):
+class KeepsOneText(RowSums):
     """A processor that keeps a long text for each key: 8 MB in all."""
 
     def init(self, handle: Any) -> None:
@@ -129,7 +129,7 @@ def test_batches_larger_than_the_memory_come_to_what_a_batch_computation_does(
         "spark.cowstate.rocksdb.maxMemoryMB": "16",
     }
     with configured(spark, settings):
-        last = run(operator(spark, folder, Sums()), tmp_path)
+        last = run(operator(spark, folder, RowSums()), tmp_path)
     assert last == in_batch(spark, folder)
 
 
@@ -158,7 +158,7 @@ def test_a_state_that_does_not_fit_is_refused_and_goes_on_in_rocksdb(
 def test_a_host_that_is_killed_says_that_it_may_have_been_for_memory(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    class Killed(Sums):
+    class Killed(RowSums):
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
             os.kill(os.getpid(), signal.SIGKILL)
             yield from ()

@@ -188,7 +188,7 @@ def on_cowstate(grouped: Any, processor: StatefulProcessor, mode: str) -> DataFr
     return spark_state.transform_with_state(grouped, processor, OUTPUT, "update", mode)
 
 
-class Failure(NamedTuple):
+class FailingRun(NamedTuple):
     """A run that fails at a row or timer (see Scripted), and cowstate's parallelism."""
 
     at: tuple[str | None, int]
@@ -197,10 +197,10 @@ class Failure(NamedTuple):
 
 def random_failure(
     chance: random.Random, expected: list[list[Output]], parallelism: int
-) -> Failure:
+) -> FailingRun:
     """Draw a failure at a row or timer that is known to come."""
     key, number, *_ = chance.choice(chance.choice([rows for rows in expected if rows]))
-    return Failure((key, number), parallelism)
+    return FailingRun((key, number), parallelism)
 
 
 class Engines:
@@ -223,7 +223,7 @@ class Engines:
         self,
         parallelism: int,
         expected: list[list[Output]],
-        failure: Failure | None = None,
+        failure: FailingRun | None = None,
         **declared: Any,
     ) -> None:
         """Run the fed rows. With a failure, the run is the second attempt."""

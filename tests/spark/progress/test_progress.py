@@ -47,7 +47,7 @@ def totals(df: DataFrame) -> DataFrame:
     return output
 
 
-class Heard(StreamingQueryListener):
+class HeardProgress(StreamingQueryListener):
     """A listener that keeps the progress of each batch with rows, as of the event."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Heard(StreamingQueryListener):
 
 def heard(spark: SparkSession, run: Callable[[], object]) -> dict[int, Any]:
     """The progress that a listener gets of a query from start to end, by batch."""
-    listener = Heard()
+    listener = HeardProgress()
     spark.streams.addListener(listener)
     try:
         run()

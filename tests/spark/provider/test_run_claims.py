@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 RUNS_WITH_CLAIMS = 100
 
 
-class Directory:
+class ClaimedDirectory:
     """A directory of a store, and claims of runs of one checkpoint."""
 
     def __init__(self, provider_jvm: ProviderJvm, folder: Path) -> None:
@@ -39,18 +39,18 @@ class Directory:
 
 
 @pytest.fixture
-def directory(provider_jvm: ProviderJvm, tmp_path: Path) -> Directory:
-    return Directory(provider_jvm, tmp_path)
+def directory(provider_jvm: ProviderJvm, tmp_path: Path) -> ClaimedDirectory:
+    return ClaimedDirectory(provider_jvm, tmp_path)
 
 
-def test_a_commit_soon_after_a_look_does_not_look(directory: Directory) -> None:
+def test_a_commit_soon_after_a_look_does_not_look(directory: ClaimedDirectory) -> None:
     claim = directory.held("first")
     directory.held("second")
     claim.waitSeconds(4)
     assert claim.refusal() == ""
 
 
-def test_a_commit_after_a_long_batch_looks_first(directory: Directory) -> None:
+def test_a_commit_after_a_long_batch_looks_first(directory: ClaimedDirectory) -> None:
     claim = directory.held("first")
     claim.waitSeconds(31)
     assert claim.refusal() == ""
@@ -61,7 +61,7 @@ def test_a_commit_after_a_long_batch_looks_first(directory: Directory) -> None:
     assert "run second has taken over" in told
 
 
-def test_a_commit_after_some_seconds_lets_a_look_run_beside_it(directory: Directory) -> None:
+def test_a_commit_after_some_seconds_lets_a_look_run_beside_it(directory: ClaimedDirectory) -> None:
     claim = directory.held("first")
     directory.held("second")
     claim.waitSeconds(6)
@@ -72,7 +72,7 @@ def test_a_commit_after_some_seconds_lets_a_look_run_beside_it(directory: Direct
     assert "run second has taken over" in told
 
 
-def test_a_look_that_the_store_does_not_answer_puts_none_off(directory: Directory) -> None:
+def test_a_look_that_the_store_does_not_answer_puts_none_off(directory: ClaimedDirectory) -> None:
     claim = directory.held("first", retry_seconds=1)
     directory.held("second")
     away = directory.runs.rename(directory.runs.with_name("away"))
@@ -88,7 +88,7 @@ def test_a_look_that_the_store_does_not_answer_puts_none_off(directory: Director
 
 
 def test_a_run_of_long_ago_that_begins_anew_somewhere_takes_no_claim_over(
-    directory: Directory,
+    directory: ClaimedDirectory,
 ) -> None:
     """More runs followed than claims are kept, and the log no longer has the first commits."""
     directory.held("first")
@@ -107,7 +107,7 @@ def test_a_run_of_long_ago_that_begins_anew_somewhere_takes_no_claim_over(
 
 
 def test_a_run_that_goes_on_behind_the_last_commit_claims_with_any_later_batch(
-    directory: Directory,
+    directory: ClaimedDirectory,
 ) -> None:
     """Another executor of the run needs no claim, even when a batch is committed."""
     directory.held("first")

@@ -67,7 +67,7 @@ RUNS = (
 
 
 @dataclass
-class Seen:
+class VisibleStates:
     """The visible result of a run: numDeletedStateVars of its batches, and the states in the
     metadata."""
 
@@ -79,7 +79,7 @@ class Seen:
 class Ran:
     spark: SparkSession
     checkpoint: Path
-    runs: list[Seen]
+    runs: list[VisibleStates]
 
     def read(self, options: dict[str, str]) -> DataFrame:
         reader = self.spark.read.format("statestore").options(**options)
@@ -100,7 +100,7 @@ def ran(spark: SparkSession, folder: Path) -> Ran:
         (row,) = spark.read.format("state-metadata").load(str(stream.checkpoint)).collect()
         variables = json.loads(row.operatorProperties)["stateVariables"]
         runs.append(
-            Seen(
+            VisibleStates(
                 [
                     progress.stateOperators[0].customMetrics["numDeletedStateVars"]
                     for progress in query.recentProgress

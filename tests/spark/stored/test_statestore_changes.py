@@ -29,7 +29,7 @@ BATCHES = (
 )
 
 
-class Changes(Processor):
+class ChangesStates(Processor):
     """A processor that changes a list, a map and a value as told by the value of a row."""
 
     def __init__(self, ttl_ms: int | None) -> None:
@@ -94,7 +94,7 @@ def ran(spark: SparkSession, folder: Path, ttl_ms: int | None) -> Path:
     for batch in BATCHES:
         stream.feed(batch)
     grouped = stream.source().groupBy("key")
-    stream.run(grouped.transformWithState(Changes(ttl_ms), "key string", "update", mode))
+    stream.run(grouped.transformWithState(ChangesStates(ttl_ms), "key string", "update", mode))
     return stream.checkpoint
 
 
