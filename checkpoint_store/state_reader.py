@@ -2,7 +2,7 @@
 
 Reading needs no Spark. Several files are read at a time and applied in order. The reader keeps only
 the key groups and columns of a file that the caller asked for. A caller that polls for changes
-gives the reader a StateMemory.
+gives the reader a StateCache.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from checkpoint_store.states.row_fold import (
     folded_schema,
     rows_of_keys,
 )
+from checkpoint_store.states.state_cache import StateCache
 from checkpoint_store.states.state_history import (
     StateHistory,
     StateShape,
@@ -53,7 +54,6 @@ from checkpoint_store.states.state_history import (
     VersionInfo,
     lost_version,
 )
-from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.states.version_times import VersionTimes
 
 _Added = list[tuple[StateVersion, tuple[StateHandle, ...]]]
@@ -89,7 +89,7 @@ class StateReader:
     StoreUnavailableError, UnsupportedFormatError.
     """
 
-    def __init__(self, history: StateHistory, memory: StateMemory | None = None) -> None:
+    def __init__(self, history: StateHistory, memory: StateCache | None = None) -> None:
         self._history = history
         self._memory = memory
 

@@ -8,10 +8,10 @@ manifest.
 Only the live timeline counts, see run_lineage. No epoch is ever built upon the late objects of a
 zombie of an older run, nor upon epochs of a timeline abandoned by a rollback (I4).
 
-An aligned epoch without manifest counts: its last writer still writes the manifest, or died between
-barrier and manifest. An aligned epoch with a damaged manifest also counts: the checkpoint is
-rebuilt from the barriers if the barriers are intact; otherwise the error names the damaged object.
-Damage never leads to an older epoch.
+An aligned epoch without a manifest counts: the last writer is still writing the manifest, or died
+after publishing the barrier. An aligned epoch with a damaged manifest also counts: the checkpoint
+is rebuilt from the barriers if the barriers are intact; otherwise the error names the damaged
+object. A damaged manifest never makes an operator go back to an older epoch.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def _with_word(sums: Any, words: Any) -> Any:
 
 @cache
 def _tables() -> tuple[Any, ...]:
-    """A table for each byte of a word, first byte first: the byte's effect on the checksum."""
+    """One table for each byte of a word, first byte first. Entry `value` of a table is the effect
+    on the checksum if the byte has this value."""
     last = []
     for byte in range(256):
         value = byte

@@ -46,7 +46,7 @@ from checkpoint_store.runs.run_errors import (
     RunOverError,
     contradicting,
 )
-from checkpoint_store.runs.run_lineage import Lineage, lineage_of
+from checkpoint_store.runs.run_lineage import RunLineage, lineage_of
 from checkpoint_store.runs.run_starts import RunStarts, began_before
 
 # A host sends small output before the epoch has a manifest, so the next epoch may be quicker than
@@ -148,7 +148,7 @@ class EpochBases:
                 return share
         return self._latest_before(epoch, run, begun, asked)
 
-    def lineage(self) -> Lineage:
+    def lineage(self) -> RunLineage:
         """The epochs that count, see run_lineage. Costs three listings."""
         written = self._written(self._published.manifests())
         return lineage_of(self._starts.names(), written)
@@ -233,13 +233,13 @@ class EpochBases:
             self._check_retained(epoch, of_timeline or manifests)
         return None
 
-    def _check_certain(self, lineage: Lineage, epoch: int) -> None:
+    def _check_certain(self, lineage: RunLineage, epoch: int) -> None:
         contradiction = lineage.contradiction
         if contradiction is not None and epoch > contradiction.newer.first_epoch:
             raise contradicting(self._store.url, contradiction)
 
     def _check_not_overtaken(
-        self, lineage: Lineage, epoch: int, run: Run, *, is_under_way: bool
+        self, lineage: RunLineage, epoch: int, run: Run, *, is_under_way: bool
     ) -> None:
         """Raise OvertakenRunError if an older run is past the epoch that `run` asks for. Either the
         older run goes on, or the query was taken back and the query's driver did not notice
@@ -279,7 +279,7 @@ class EpochBases:
             raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
 
 
-def _begins_anew(lineage: Lineage, begun: Sequence[BegunName]) -> bool:
+def _begins_anew(lineage: RunLineage, begun: Sequence[BegunName]) -> bool:
     """True if the query was taken back to its beginning and has no epoch since then."""
     newest = (name for name in begun if name.run.number == lineage.newest_run)
     return any(name.way == "back" and name.base is None for name in newest)

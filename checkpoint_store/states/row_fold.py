@@ -300,8 +300,8 @@ class _Timeline:
 
     @cached_property
     def decided(self) -> _Numbers:
-        """For each moment, the moment of the row that decides the key's state: the last row up to
-        the moment that is not late."""
+        """For each moment, the moment of the row that decides the key's state: the newest of the
+        key's rows so far that is not late."""
         return self._latest(self.counts)
 
     @cached_property

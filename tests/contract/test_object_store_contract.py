@@ -23,7 +23,7 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.testing import ObjectStoreContract
 from spark_state.testing.object_store_contract import names_in
-from tests.support.operators.scripted_operator import ScriptedOperator, state_before
+from tests.support.operators.counts_operator import CountsOperator, state_before
 from tests.support.stores import hosted_file_system  # noqa: F401  registers hosted://
 from tests.support.stores.cloud_servers import CloudServer, azurite, fake_gcs
 from tests.support.stores.fake_object_store import DictObjectStore
@@ -228,7 +228,7 @@ def test_checkpoints_are_completed_retained_and_restored_on_it(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     store = store_of(kind, tmp_path, request)
-    operator = ScriptedOperator(store)
+    operator = CountsOperator(store)
     state: dict[int, int] = {}
     for epoch in range(4):
         changes = {epoch: epoch, 7: epoch * 10}

@@ -246,10 +246,10 @@ final class StateCheckpoints(
   }
 
   /**
-   * True if a file is whole, so that the files that it replaces may be deleted. A truncated file is
-   * found by its missing footer. A merged file is read to the end, because no other file will have
-   * the changes of the replaced files. A snapshot is not: the snapshot before is still kept, in
-   * case this snapshot is damaged.
+   * True if a snapshot or merged file is whole, so that the files replaced by the file may be
+   * deleted. A merged file is read to the end, because after the deletion no other file has the
+   * changes. Of a snapshot only the footer is read, which a truncated file does not have: if the
+   * rows are damaged, the snapshot before is still there.
    */
   def isWhole(name: StateFileName): Boolean =
     try {

@@ -56,8 +56,8 @@ private[cowstate] object StateFileMetadata {
   }
 
   /**
-   * True if the bytes are a footer unchanged since `seal`. Foreign bytes may have no place for a
-   * checksum.
+   * True if the bytes are a footer that has not changed since `seal`. Any bytes may be passed, also
+   * bytes without room for a checksum.
    */
   def isIntact(footer: Array[Byte]): Boolean = {
     val position =

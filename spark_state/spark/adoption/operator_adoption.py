@@ -42,18 +42,18 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.schema_text import schema_text
 from spark_state.errors import ConfigurationError
+from spark_state.spark.adoption.adopted_rows import (
+    KEY_GROUP,
+    SparkStates,
+    adopted_states,
+    checksums,
+    in_format_of,
+)
 from spark_state.spark.adoption.adoption import AdoptionTarget
 from spark_state.spark.adoption.operator_adoption_plan import (
     OPERATOR,
     OperatorAdoptionPlan,
     plan_operator_adoption,
-)
-from spark_state.spark.adoption.spark_states import (
-    KEY_GROUP,
-    SparkStates,
-    checksums,
-    in_format_of,
-    spark_states,
 )
 from spark_state.spark.adoption.store_tasks import (
     WRITTEN,
@@ -122,7 +122,7 @@ class OperatorAdoption:
     ) -> CheckedAdoption:
         """The plan for a checkpoint.
 
-        Raises the errors of `plan_operator_adoption` and `spark_states`, StateNotWrittenError if
+        Raises the errors of `plan_operator_adoption` and `adopted_states`, StateNotWrittenError if
         Spark cannot read the state, and ConfigurationError if the store already has epochs.
         """
         if target.store is not None:
@@ -134,7 +134,7 @@ class OperatorAdoption:
         configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
         try:
             with in_format_of(spark, checkpoint):
-                states = spark_states(spark, plan, configuration.max_parallelism)
+                states = adopted_states(spark, plan, configuration.max_parallelism)
         except (PySparkException, Py4JJavaError) as error:
             raise StateNotWrittenError(
                 f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"

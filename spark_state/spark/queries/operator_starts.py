@@ -41,7 +41,7 @@ from checkpoint_store.operators.completed_checkpoint_store import CompletedCheck
 from checkpoint_store.runs.attachment_plan import attachments_of
 from checkpoint_store.runs.checkpoint_location import digest_of
 from checkpoint_store.runs.run_errors import EpochsLostError
-from checkpoint_store.runs.run_lineage import Lineage, lineage_of
+from checkpoint_store.runs.run_lineage import RunLineage, lineage_of
 from spark_state.errors import ConfigurationError
 from spark_state.spark.queries.offset_log import newest_epoch
 from spark_state.spark.session.connect_sessions import called_near_stores
@@ -67,7 +67,7 @@ Call = Callable[..., Any]
 returns the result."""
 
 
-class Reached(NamedTuple):
+class StoreProgress(NamedTuple):
     """Progress of an operator in its store; -1 if the store has no epoch.
 
     `written`: the newest epoch in the store; `reached`: the same epoch, or a later epoch before
@@ -95,7 +95,7 @@ class WayBack:
     checkpoint: str
     committed: int
     is_under_way: bool
-    seen: Reached
+    seen: StoreProgress
     must_have: int | None
     applies: bool = True
     run_id: str = field(default_factory=lambda: f"back-{uuid4()}")
@@ -148,10 +148,10 @@ def told_starts(
     the checkpoint. Raises the errors of name_starts."""
     metadata = files.text("metadata")
     query_id = None if metadata is None else str(json.loads(metadata)["id"])
-    reached = [Reached()] * len(operators)
+    reached = [StoreProgress()] * len(operators)
     if query_id is not None:
         reached = [
-            Reached(*call(reached_in_store, *_store_of(inputs, query_id), files.url))
+            StoreProgress(*call(reached_in_store, *_store_of(inputs, query_id), files.url))
             for inputs in operators
         ]
     # Read the logs after the stores, see the module.
@@ -250,7 +250,7 @@ def _opened(url: str, retry_seconds: float, options: Mapping[str, Any]) -> Compl
 
 def reached_in_store(
     url: str, retry_seconds: float, options: Mapping[str, Any], checkpoint: str
-) -> Reached:
+) -> StoreProgress:
     """The progress of an operator in a store. Raises StoreOfOtherCheckpointError if the store
     belongs to another checkpoint, and the errors of the store."""
     checkpoints = _opened(url, retry_seconds, options)
@@ -291,5 +291,5 @@ def take_back_in_store(
         attach(store, attachment, way_back.run_id, way_back.checkpoint)
 
 
-def _reached(lineage: Lineage) -> Reached:
-    return Reached(lineage.written, lineage.reached, lineage.newest_run)
+def _reached(lineage: RunLineage) -> StoreProgress:
+    return StoreProgress(lineage.written, lineage.reached, lineage.newest_run)

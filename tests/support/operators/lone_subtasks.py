@@ -25,8 +25,8 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
+from tests.support.operators.counts_operator import NO_COLUMNS, State, state_table
 from tests.support.operators.epoch_reports import NOTHING_DONE
-from tests.support.operators.scripted_operator import NO_COLUMNS, State, state_table
 from tests.support.operators.taken_back import CHECKPOINT
 
 STATES = (StateSchema("count", "value", NO_COLUMNS),)

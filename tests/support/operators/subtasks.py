@@ -30,7 +30,7 @@ from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.schemas import ParsedSchemas
 from spark_state.processor.timed_steps import timers_of
 from spark_state.spark.queries.operator_starts import (
-    Reached,
+    StoreProgress,
     WayBack,
     reached_in_store,
     take_back_in_store,
@@ -125,7 +125,9 @@ def table_of(rows: Sequence[tuple[str, int]], max_parallelism: int) -> pa.Table:
     return pa.Table.from_arrays(columns, ["key", "value", "_cowstate_key_group"])
 
 
-def take_back(folder: Path, checkpoint: str, committed: int, seen: Reached | None = None) -> None:
+def take_back(
+    folder: Path, checkpoint: str, committed: int, seen: StoreProgress | None = None
+) -> None:
     """Take the query back to the batch after `committed`, as the query's driver does at the
     start."""
     url = str(folder / "query" / "totals")
