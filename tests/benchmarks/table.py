@@ -109,21 +109,22 @@ class Cost(NamedTuple):
 
 
 def cost(spark: SparkSession, action: Callable[[], Any]) -> tuple[Cost, Any]:
-    began, cpu_before = time.perf_counter(), cpu_seconds(spark)
+    began, before = time.perf_counter(), cpu_seconds(spark)
     answer = action()
-    return Cost(time.perf_counter() - began, cpu_seconds(spark) - cpu_before), answer
+    wall, after = time.perf_counter() - began, cpu_seconds(spark)
+    return Cost(wall, sum(after[pid] - before.get(pid, 0.0) for pid in after)), answer
 
 
-def cpu_seconds(spark: SparkSession) -> float:
-    """The CPU seconds of the JVM and of its Python workers that run now."""
+def cpu_seconds(spark: SparkSession) -> dict[int, float]:
+    """The CPU seconds of the JVM and of its Python workers that run now, by process."""
     gateway: Any = spark.sparkContext._gateway
     jvm = psutil.Process(gateway.proc.pid)
-    total = 0.0
+    seconds: dict[int, float] = {}
     for process in (jvm, *jvm.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
+            seconds[process.pid] = times.user + times.system
+    return seconds
 
 
 def sums(df: DataFrame, *columns: str) -> Any:
