@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from checkpoint_store.states.row_fold import (
     FoldRules,
+    are_of_keys,
     distinct_keys,
     fold_changes,
     fold_state,
     fold_upserts,
-    rows_of_keys,
 )
 
 FoldedKey = tuple[Any, ...]
@@ -99,12 +99,13 @@ class Model:
         self.state[key] = values
 
     def changes(self, version: int, rows: Iterable[Row]) -> list[FoldedKey]:
-        """Apply the rows of a version, and return the changes with their kind and version."""
-        before, order = dict(self.state), list[FoldedKey]()
+        """Apply the rows of a version, and return the changes with their kind and version, in the
+        order of the last rows of keys."""
+        before, order = dict(self.state), dict[FoldedKey, None]()
         for _, key, values, sequence in rows:
             self.apply(key, values, sequence)
-            if key not in order:
-                order.append(key)
+            order.pop(key, None)
+            order[key] = None
         changed = []
         for key in order:
             old, new = before.get(key), self.state.get(key)
@@ -209,14 +210,16 @@ def test_changes_are_the_net_result_of_each_version(
     for _, *row in base:
         model.apply(*row)
     changed = [row for row in rows if row[0] >= start]
-    order = list(dict.fromkeys(repr(row[1]) for row in changed))
     expected = []
     for version in range(start, len(history)):
-        changes = model.changes(version, (row for row in rows if row[0] == version))
-        expected += sorted(changes, key=lambda row: order.index(repr(row[: len(KEYS)])))
-    made = fold_changes(table(base, rules), table(changed, rules, versions=True), rules)
+        expected += model.changes(version, (row for row in rows if row[0] == version))
+    tables = table(base, rules), table(changed, rules, versions=True)
+    made = fold_changes(*tables, rules)
     assert made.column_names == [*NAMES, "_change_type", "_commit_version"]
     assert shown(tuples(made)) == shown(expected)
+    some = tuples(fold_changes(*tables, rules, ["share", "text"]))
+    wanted = made.select(["text", "share", "_change_type", "_commit_version"])
+    assert shown(some) == shown(tuples(wanted))
 
 
 @given(batches, rules, st.integers(0, 6), st.booleans())
@@ -264,7 +267,7 @@ def test_changes_need_no_more_of_the_base_than_the_keys_that_have_rows(
     keys = distinct_keys(changed, rules.key_names)
     wanted = {repr(row[1]) for row in rows if row[0] >= start}
     assert sorted(repr(row[:-1]) for row in tuples(keys)) == sorted(wanted)
-    restricted = rows_of_keys(base, keys, rules.key_names)
+    restricted = base.filter(are_of_keys(base, keys, rules.key_names))
     assert {repr(row[: len(KEYS)]) for row in tuples(restricted)} <= wanted
     assert shown(tuples(fold_changes(restricted, changed, rules))) == shown(
         tuples(fold_changes(base, changed, rules))

@@ -18,6 +18,7 @@ from tests.support.provider.planned_queries import (
     Build,
     distinct_moments,
     distinct_within,
+    groups_with_timeout,
     joined,
     joined_by_moment,
     joined_twice,
@@ -55,6 +56,17 @@ def test_an_operator_is_given_the_rows_that_it_evicts(
     evictions = [batch["stateOperators"][0]["numRowsRemoved"] for batch in query.recentProgress]
     assert sum(evictions) > evictions[-1] > 5
     assert metrics_of(last_plan(query), "StateEviction", "numOldRows") == [evictions[-1]]
+
+
+def test_groups_are_given_when_they_time_out(spark: SparkSession, tmp_path: Path) -> None:
+    stream = Stream(spark, tmp_path, ON_COWSTATE)
+    for batch in range(3):
+        rows = [(f"{batch}-{number}{'x' * (number % 2)}", 100 * batch) for number in range(20)]
+        stream.feed(rows)
+    query = stream.run(groups_with_timeout(stream), output_mode="update")
+    removed = [batch["stateOperators"][0]["numRowsRemoved"] for batch in query.recentProgress]
+    assert removed == [0, 0, 10, 10]
+    assert metrics_of(last_plan(query), "StateEviction", "numOldRows") == [10]
 
 
 def test_deduplication_may_evict_a_part_in_each_batch(spark: SparkSession, tmp_path: Path) -> None:

@@ -84,6 +84,12 @@ def times_of(table: str) -> list[int]:
     return [info.timestamp_ms for info in open_store(table).versions()]
 
 
+def scanned(frame: DataFrame) -> str:
+    """The columns that the only scan of a query gives."""
+    plan: Any = frame._jdf.queryExecution().executedPlan()
+    return str(plan.collectLeaves().head().scan().readSchema().simpleString())
+
+
 def feed_of(frame: DataFrame) -> list[tuple[Any, ...]]:
     """The changes with the number of their version, without its time."""
     return in_order(frame.drop("_commit_timestamp").collect())
@@ -197,6 +203,17 @@ class TestColumns:
     def test_counting_needs_no_columns(self, spark: SparkSession, numbers: str) -> None:
         assert read(spark, numbers).count() == 500
         assert read(spark, numbers).where("square > 100").groupBy().count().first() == (489,)
+
+    def test_a_query_reads_the_columns_that_it_uses(self, spark: SparkSession, table: str) -> None:
+        """Each side of a union of one frame has its own columns."""
+        frame = read(spark, table)
+        values, texts = frame.select("v"), frame.where("id > 3").select("s", "id").select("s")
+        assert scanned(values) == "struct<v:bigint>"
+        assert scanned(texts) == "struct<id:bigint,s:string>"
+        assert_rows(values.union(texts.selectExpr("length(s)")), [(30,), (40,), (50,), (1,), (1,)])
+        feed = read(spark, table, readChangeFeed="true", startingVersion=0)
+        counts = feed.where("_change_type != 'update_preimage'").groupBy("_change_type").count()
+        assert_rows(counts, [("insert", 5), ("update_postimage", 1), ("delete", 2)])
 
 
 class TestFilters:
