@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source
-from checkpoint_store.provider.provider_file import decode_provider_file
+from checkpoint_store.provider.provider_file import ProviderFile, decode_provider_file
 from checkpoint_store.provider.provider_file_names import ProviderFileName
 from tests.support.examples import examples
 from tests.support.provider.provider_file_bytes import file_bytes
@@ -22,6 +22,7 @@ from tests.support.provider.provider_jvm import ProviderJvm, WordValue, key_byte
 pytestmark = pytest.mark.spark
 
 Row = tuple[int, WordValue | None]
+NAME = ProviderFileName(7, 3, f"{0xAA:016x}", f"{0xA9:016x}")
 MASKS = st.integers(1, 255)
 numbers = st.integers(0, 1 << 40)
 values = st.builds(WordValue, st.integers(1, 50), st.integers(0, 9))
@@ -42,22 +43,26 @@ def opened(data: bytes) -> Any:
     return pa.ipc.open_file(pa.BufferReader(data))
 
 
+def decoded(data: bytes) -> ProviderFile:
+    return decode_provider_file(data, NAME, Source("file:///checkpoint", str(NAME)))
+
+
 def check_round_trip(files: Any, rows: list[Row]) -> int:
     """Write the rows, read the rows here and in the JVM, and return the number of record
     batches."""
     data = files.write(lines_of(rows))
     assert files.read(data) == lines_of(rows)
-    reader = opened(data)
-    table = reader.read_all()
-    assert table.schema.equals(
-        pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
-    )
-    table.validate(full=True)
-    assert table["key"].to_pylist() == [key_bytes(number) for number, _ in rows]
-    assert table["value"].to_pylist() == [value and value.to_bytes() for _, value in rows]
-    assert int(reader.schema.metadata[b"cowstate.rows"]) == len(rows)
-    batches: int = reader.num_record_batches
-    return batches
+    opened(data).read_all().validate(full=True)
+    batches = decoded(data).batches
+    read = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    assert read == [(key_bytes(number), value and value.to_bytes()) for number, value in rows]
+    return len(batches)
+
+
+def columns_of(files: Any, rows: list[Row]) -> list[str]:
+    """The columns of a file of these rows, with their types."""
+    schema = opened(files.write(lines_of(rows))).schema
+    return [f"{column.name} {column.type}" for column in schema]
 
 
 def test_rows_are_read_as_they_were_written(provider_jvm: ProviderJvm) -> None:
@@ -84,6 +89,38 @@ def test_rows_of_several_record_batches_are_read_as_they_were_written(
     def agree(rows: list[Row]) -> None:
         values = sum(value is not None for _, value in rows)
         assert check_round_trip(files, rows) == values + (rows[-1][1] is None)
+
+    agree()
+
+
+def test_rows_of_one_width_are_a_column_of_this_width(provider_jvm: ProviderJvm) -> None:
+    files = provider_jvm.new("StateFileBytes")
+    fixed: list[Row] = [(number * 3, WordValue(2, number)) for number in range(9_000)]
+    key, value = "fixed_size_binary[32]", "fixed_size_binary[16]"
+    assert columns_of(files, fixed[:9]) == [f"key {key}", f"value {value}"]
+    assert columns_of(files, [*fixed[:9], (3, None)]) == [f"key {key}", f"value {value}"]
+    assert columns_of(files, fixed) == [
+        *(f"key {key}", "other_key binary"),
+        *(f"value {value}", "other_value binary"),
+    ]
+    assert columns_of(files, [(0, WordValue(2, 1)), (1, None)]) == ["key binary", f"value {value}"]
+    assert columns_of(files, [(0, None)]) == [f"key {key}", "value binary"]
+    assert columns_of(files, [(0, WordValue(40, 1))]) == [f"key {key}", "value binary"]
+    assert columns_of(files, []) == ["key binary", "value binary"]
+
+
+def test_widths_may_change_from_row_to_row(provider_jvm: ProviderJvm) -> None:
+    """The width of a key is that of its number modulo 3."""
+    files = provider_jvm.new("StateFileBytes")
+    alike = st.tuples(numbers, st.none() | values, st.sampled_from([1, 2, 7, 3_000, 6_000]))
+
+    @settings(max_examples=10)
+    @given(st.lists(alike, min_size=1, max_size=6))
+    @example(
+        [(0, WordValue(2, 1), 6_000), (1, WordValue(3, 1), 1), (0, None, 6_000), (2, None, 6_000)]
+    )
+    def agree(runs: list[tuple[int, WordValue | None, int]]) -> None:
+        check_round_trip(files, [(key, value) for key, value, count in runs for _ in range(count)])
 
     agree()
 
@@ -123,8 +160,9 @@ def test_the_schema_carries_what_the_file_is(provider_jvm: ProviderJvm) -> None:
     assert metadata["cowstate.version"] == "7"
     assert metadata["cowstate.unique"] == "00000000000000aa"
     assert metadata["cowstate.base"] == "00000000000000a9"
-    assert '"name":"number","type":"long"' in metadata["cowstate.key_schema"]
-    assert '"name":"value","type":"long"' in metadata["cowstate.value_schema"]
+    schemas = decoded(data).schemas
+    assert [name for name, _ in schemas.key.fields] == ["prefix", "number", "more"]
+    assert [name for name, _ in schemas.value.fields] == ["value"]
 
 
 def summed_positions(data: bytes) -> set[int]:
@@ -165,7 +203,6 @@ def test_a_file_that_was_cut_is_refused_wherever_the_cut_is(provider_jvm: Provid
 def test_python_refuses_what_the_provider_refuses(provider_jvm: ProviderJvm) -> None:
     files = provider_jvm.new("StateFileBytes")
     rows: list[Row] = [(number, WordValue(3, number)) for number in range(3)]
-    name = ProviderFileName(7, 3, f"{0xAA:016x}", f"{0xA9:016x}")
     data = files.writeWithChecksums(lines_of(rows))
     flipped = [
         data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :] for place in range(len(data))
@@ -174,9 +211,9 @@ def test_python_refuses_what_the_provider_refuses(provider_jvm: ProviderJvm) -> 
     for damaged in (*flipped, *(data[:length] for length in range(0, len(data), 7))):
         told = files.message(bytes(damaged))
         if told != "none":
-            assert told.startswith(f"{name} is damaged: ")
+            assert told.startswith(f"{NAME} is damaged: ")
             with pytest.raises(CorruptObjectError) as raised:
-                decode_provider_file(bytes(damaged), name, Source("file:///checkpoint", str(name)))
+                decoded(bytes(damaged))
             problems.add(re.sub("[0-9]+", "N", raised.value.problem))
     assert problems == {
         "it is empty, as after a power failure before it was on the disk",
@@ -189,10 +226,9 @@ def test_python_refuses_what_the_provider_refuses(provider_jvm: ProviderJvm) -> 
 def test_both_readers_say_the_same_of_a_row_whose_checksum_differs(
     provider_jvm: ProviderJvm,
 ) -> None:
-    name = ProviderFileName(7, 3, f"{0xAA:016x}", f"{0xA9:016x}")
-    data = file_bytes(name, [(1, "one")], sums=[0])
+    data = file_bytes(NAME, [(1, "one")], sums=[0])
     with pytest.raises(CorruptObjectError) as raised:
-        decode_provider_file(data, name, Source("file:///checkpoint", str(name)))
+        decoded(data)
     told = provider_jvm.new("StateFileBytes").message(data)
-    assert told.startswith(f"{name} is damaged: record batch 0: a row's checksum differs. Restore")
+    assert told.startswith(f"{NAME} is damaged: record batch 0: a row's checksum differs. Restore")
     assert raised.value.problem == "record batch 0: a row's checksum differs"

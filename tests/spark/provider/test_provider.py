@@ -3,11 +3,13 @@ errors."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -195,7 +197,8 @@ class TestFiles:
         metadata = reader.schema.metadata or {}
         assert table.num_rows == int(metadata[b"cowstate.rows"])
         assert metadata[b"cowstate.base"].decode() == changelogs[0].name.split("-")[2]
-        (key,) = json.loads(metadata[b"cowstate.key_schema"])["fields"]
+        schemas = zlib.decompress(base64.b64decode(metadata[b"cowstate.schemas"]))
+        (key,) = json.loads(schemas.splitlines()[0])["fields"]
         assert key["name"] == "key"
         assert {len(value) % 8 for value in table["value"].to_pylist()} == {0}
 

@@ -28,7 +28,9 @@ final class StateFileBytes {
     val out = new ByteArrayOutputStream
     val shaped = shape(withPrefix = false)
     val writer = new ArrowRowsWriter(
-      () => out, StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema),
+      () => out,
+      StateFileMetadata.header(
+        name, StateFileMetadata.packed(shaped.keySchema, shaped.valueSchema)),
       checksums)
     rows.linesIterator.map(_.split(' ')).foreach { words =>
       val number = words(0).toLong

@@ -382,7 +382,8 @@ final class ProviderScript(root: String) {
     val name = StateFileName.ofSnapshot(StateId(version, "00000000000000aa"), 1, "00000000000000ab")
     val writer = new ArrowRowsWriter(
       () => OutputStream.nullOutputStream(),
-      StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema))
+      StateFileMetadata.header(
+        name, StateFileMetadata.packed(shaped.keySchema, shaped.valueSchema)))
     val reader = provider.getReadStore(version, None)
     reader.iterator(Default).foreach(pair => writer.put(pair.key, pair.value))
     reader.release()
