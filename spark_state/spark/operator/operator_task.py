@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -45,14 +46,15 @@ MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def streaming_task(spec: OperatorSpec, hosts: HostSettings) -> MapFunction:
     """The function of a streaming operator: state lives in the host and in the store."""
 
+    used = min(hosts.per_executor, spec.parallelism)
+    hosts = replace(hosts, per_executor=used)
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _identify(TaskContext.get(), spec)
         module_path = tuple(entry for entry in sys.path if entry)
         request = EpochRequest(spec, task, module_path, _local_directories())
         checked = _check_partition(batches, spec, task.subtask)
-        connection = connect(
-            executor_of_worker(), task.subtask % hosts.per_executor, hosts.idle_seconds
-        )
+        connection = connect(executor_of_worker(), task.subtask, hosts)
         yield from run_epoch(connection, request, checked)
 
     return _loaded_by_worker(run, function_name(spec))
