@@ -128,8 +128,9 @@ class StateHost:
 
     def _converse(self, connection: socket.socket, stream: BinaryIO) -> None:
         wire.send(stream, wire.Present())
-        request, has_input = wire.receive(stream)
+        sent, has_input = wire.receive(stream)
         try:
+            request = sent.received()
             unsent = self._run(connection, stream, request, has_input)
         except _TaskGoneError:
             return

@@ -2,7 +2,7 @@
 
     task                                host
                                   <-    Present
-    EpochRequest, has input?      ->
+    SentRequest, has input?       ->
                                   <-    Accepted, or Failed
     Arrow stream of the input     ->    (only if the task has input)
     EndOfInput                    ->

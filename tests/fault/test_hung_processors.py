@@ -73,7 +73,7 @@ class Tasks:
         table = table_of(rows, 8)
         mine = [group <= number < group + 4 for number in table.column(2).to_pylist()]
         batches = table.filter(mine).to_batches()
-        request = host.request(epoch, self._attempt)
+        request = host.sent(epoch, self._attempt)
         output = run_epoch(connect(self._executor, 0, ONE_HOST), request, iter(batches))
         return {row["key"]: row["total"] for batch in output for row in batch.to_pylist()}
 

@@ -57,7 +57,7 @@ def table(rows: int = ROWS) -> pa.Table:
 
 def run(executor: Executor, host: Host, epoch: int, attempt: int) -> dict[str, int]:
     batches = iter(table().to_batches(max_chunksize=10_000))
-    output = run_epoch(connect(executor, 0, ONE_HOST), host.request(epoch, attempt), batches)
+    output = run_epoch(connect(executor, 0, ONE_HOST), host.sent(epoch, attempt), batches)
     return {row["key"]: row["rows"] for batch in output for row in batch.to_pylist()}
 
 
@@ -85,7 +85,7 @@ def test_a_host_killed_while_it_spills_leaves_nothing_and_loses_nothing(
     with connect(executor, 0, ONE_HOST) as connection, connection.makefile("rwb") as file:
         stream: Any = file
         assert isinstance(wire.receive(stream), wire.Present)
-        wire.send(stream, (host.request(1, 2), True))
+        wire.send(stream, (host.sent(1, 2), True))
         assert isinstance(wire.receive(stream), wire.Accepted)
         sent = table()
         writer = pa.ipc.new_stream(pa.PythonFile(stream, mode="w"), sent.schema)

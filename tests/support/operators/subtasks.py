@@ -42,6 +42,8 @@ from spark_state.subtasks.epoch_request import (
     EpochTask,
     OperatorSpec,
     OperatorStart,
+    SentOperator,
+    SentRequest,
 )
 from spark_state.subtasks.maintenance import Maintenance
 from spark_state.subtasks.store_session import StoreSession
@@ -177,6 +179,10 @@ class Host:
             start=self.start,
         )
         return EpochRequest(self.spec, task, ())
+
+    def sent(self, epoch: int, attempt: int) -> SentRequest:
+        """The request of `request` as a task sends it."""
+        return SentRequest(SentOperator.of(self.spec), self.request(epoch, attempt).task, ())
 
     def open(self, maintenance: Maintenance) -> Host:
         self.close()

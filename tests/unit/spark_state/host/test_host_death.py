@@ -112,7 +112,7 @@ def message_of_death(executor: Executor, folder: Path, how: Callable[[], Any]) -
     connection: socket.socket = connect(executor, 0, ONE_HOST)
     of_store = rf"died in epoch 0 .*{folder}/query/totals"
     with pytest.raises(StateHostError, match=of_store) as caught:
-        [*run_epoch(connection, host.request(0, 1), iter(table_of([("a", 1)], 8).to_batches()))]
+        [*run_epoch(connection, host.sent(0, 1), iter(table_of([("a", 1)], 8).to_batches()))]
     return str(caught.value)
 
 

@@ -71,7 +71,7 @@ def await_none(executor: Executor, seconds: float = 15) -> None:
 def run(
     executor: Executor, host: Host, epoch: int, rows: list[tuple[str, int]], attempt: int = 0
 ) -> dict[str, int]:
-    request = host.request(epoch, attempt or epoch + 1)
+    request = host.sent(epoch, attempt or epoch + 1)
     batches = table_of(rows, host.spec.max_parallelism).to_batches() if rows else []
     output = run_epoch(connect(executor, 0, ONE_HOST), request, iter(batches))
     return {row["key"]: row["rows"] for batch in output for row in batch.to_pylist()}
@@ -410,7 +410,7 @@ def broken_off(after: Callable[[Any, pa.Table], None], executor: Executor, host:
     """Send a request and some input, then leave without EndOfInput."""
     with connect(executor, 0, ONE_HOST) as connection, connection.makefile("rwb") as file:
         assert isinstance(wire.receive(file), wire.Present)  # type: ignore[arg-type]
-        wire.send(file, (host.request(1, 50), True))  # type: ignore[arg-type]
+        wire.send(file, (host.sent(1, 50), True))  # type: ignore[arg-type]
         assert isinstance(wire.receive(file), wire.Accepted)  # type: ignore[arg-type]
         after(file, table_of([("a", 1000)], 8))
 
