@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -36,6 +36,9 @@ from spark_state.subtasks.epoch_request import (
     SentRequest,
 )
 
+_executor = cache(executor_of_worker)
+"""The executor of this worker. A worker never changes its executor."""
+
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -53,7 +56,7 @@ def _run_subtask(
     module_path = tuple(entry for entry in sys.path if entry)
     request = SentRequest(operator, task, module_path, _local_directories())
     checked = _check_partition(batches, operator, task.subtask)
-    connection = connect(executor_of_worker(), task.subtask, hosts)
+    connection = connect(_executor(), task.subtask, hosts)
     yield from run_epoch(connection, request, checked)
 
 
