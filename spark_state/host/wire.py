@@ -2,7 +2,7 @@
 
     task                                host
                                   <-    Present
-    EpochRequest, has input?      ->
+    SentRequest, has input?       ->
                                   <-    Accepted, or Failed
     Arrow stream of the input     ->    (only if the task has input)
     EndOfInput                    ->
@@ -104,7 +104,7 @@ def _message_of(error: BaseException) -> str:
 
 def send(stream: BinaryIO, message: object) -> None:
     """Write a message to the stream and flush the stream."""
-    body = dumps(message)
+    body = pickle.dumps(message)
     stream.write(_LENGTH.pack(len(body)) + body)
     stream.flush()
 

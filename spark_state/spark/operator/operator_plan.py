@@ -40,7 +40,8 @@ from spark_state.processor.timed_steps import timers_of
 from spark_state.spark.input.event_time_columns import with_event_time
 from spark_state.spark.input.operator_call import OperatorCall, lacks_protobuf
 from spark_state.spark.input.operator_input import OperatorInput, operator_input
-from spark_state.spark.operator.operator_task import batch_task, streaming_task
+from spark_state.spark.operator.batch_task import batch_task
+from spark_state.spark.operator.operator_task import streaming_task
 from spark_state.spark.operator.store_check import check_store
 from spark_state.spark.queries.classic_queries import check_classic_queries
 from spark_state.spark.queries.connect_queries import check_connect_queries
@@ -55,6 +56,7 @@ from spark_state.spark.session.operator_configuration import (
     runs_on_spark_instead,
 )
 from spark_state.spark.session.pandas_settings import block_size, pandas_form
+from spark_state.spark.session.planned_operators import function_name
 from spark_state.spark.session.session_facts import session_facts
 from spark_state.spark.session.worker_interpreter import use_driver_interpreter
 from spark_state.spark.session.worker_sockets import hint_at_sockets
@@ -198,9 +200,9 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
         hint_at_sockets(spark)
         key_schema = StructType([StructField(f.name, f.dataType) for f in rows.key_fields]).json()
         restored = restore_source(spark, configuration, operator, key_schema)
-        function = streaming_task(
-            operator_spec(operator, configuration, key_schema, spec, restored)
-        )
+        planned = operator_spec(operator, configuration, key_schema, spec, restored)
+        function = streaming_task(planned)
+        function.__name__ = function_name(planned)
     _watch_queries(spark)
     emitted = rows.by_subtask.mapInArrow(function, output)
     return with_event_time(emitted, call.event_time_column_name, df)

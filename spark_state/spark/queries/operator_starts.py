@@ -28,7 +28,6 @@ from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -43,6 +42,7 @@ from checkpoint_store.runs.checkpoint_location import digest_of
 from checkpoint_store.runs.run_errors import EpochsLostError
 from checkpoint_store.runs.run_lineage import RunLineage, lineage_of
 from spark_state.errors import ConfigurationError
+from spark_state.spark.queries.named_starts import STARTS
 from spark_state.spark.queries.offset_log import newest_epoch
 from spark_state.spark.session.connect_sessions import called_near_stores
 from spark_state.spark.session.hadoop_files import HadoopFiles
@@ -51,8 +51,6 @@ from spark_state.subtasks.epoch_request import OperatorStart
 
 _log = logging.getLogger(__name__)
 
-_STARTS = "cowstate.starts"
-SETTING_OF_STARTS = "spark.operatorStarts.cowstate"
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_AT_EXIT = 30.0
 _NOT_NOTED = (
@@ -129,11 +127,11 @@ def name_starts(
         call = partial(called_near_stores, spark)
         text, repeated = told_starts(HadoopFiles(spark, location), call, operators)
     # If this thread runs a function of foreachBatch, the outer query has set the property, too.
-    former = context.getLocalProperty(_STARTS)
-    context.setLocalProperty(_STARTS, text)
+    former = context.getLocalProperty(STARTS)
+    context.setLocalProperty(STARTS, text)
 
     def note(query: StreamingQuery | None) -> None:
-        context.setLocalProperty(_STARTS, former or "")
+        context.setLocalProperty(STARTS, former or "")
         if query is not None and repeated:
             _watch_first_commit(spark, repeated, query)
 
@@ -225,17 +223,6 @@ def _note_reached(
     url: str, retry_seconds: float, options: Mapping[str, Any], run_id: str, epoch: int
 ) -> None:
     _opened(url, retry_seconds, options).starts.note_reached(run_id, epoch)
-
-
-def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorStart | None:
-    """The start of an operator, from the task's local properties; None if the driver wrote no
-    start."""
-    text = context.getLocalProperty(_STARTS) or context.getLocalProperty(SETTING_OF_STARTS)
-    told = json.loads(text) if text else None
-    if told is None or told["query"] not in (None, query_id):
-        return None  # inherited from the query in whose foreachBatch this query was started
-    start = told["operators"].get(operator)
-    return None if start is None else OperatorStart(**start)
 
 
 def _store_of(inputs: OperatorInputs, query_id: str) -> Store:

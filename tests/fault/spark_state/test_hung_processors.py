@@ -18,7 +18,7 @@ from spark_state.host import client
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import connect
 from spark_state.subtasks import subtask_session
-from tests.support.operators.executors import state_hosts
+from tests.support.operators.executors import ONE_HOST, state_hosts
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.processors.processors import RunningTotals
 
@@ -73,8 +73,8 @@ class Tasks:
         table = table_of(rows, 8)
         mine = [group <= number < group + 4 for number in table.column(2).to_pylist()]
         batches = table.filter(mine).to_batches()
-        request = host.request(epoch, self._attempt)
-        output = run_epoch(connect(self._executor, 0, 600), request, iter(batches))
+        request = host.sent(epoch, self._attempt)
+        output = run_epoch(connect(self._executor, 0, ONE_HOST), request, iter(batches))
         return {row["key"]: row["total"] for batch in output for row in batch.to_pylist()}
 
     def begin(self, subtask: int, epoch: int, rows: list[tuple[str, int]]) -> list[str]:

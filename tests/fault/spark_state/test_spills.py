@@ -22,7 +22,7 @@ from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.launcher import connect
 from spark_state.subtasks.epoch_request import BackendSettings
-from tests.support.operators.executors import state_hosts
+from tests.support.operators.executors import ONE_HOST, state_hosts
 from tests.support.operators.subtasks import Host, operator, table_of
 
 pytestmark = [
@@ -57,7 +57,7 @@ def table(rows: int = ROWS) -> pa.Table:
 
 def run(executor: Executor, host: Host, epoch: int, attempt: int) -> dict[str, int]:
     batches = iter(table().to_batches(max_chunksize=10_000))
-    output = run_epoch(connect(executor, 0, 600), host.request(epoch, attempt), batches)
+    output = run_epoch(connect(executor, 0, ONE_HOST), host.sent(epoch, attempt), batches)
     return {row["key"]: row["rows"] for batch in output for row in batch.to_pylist()}
 
 
@@ -82,10 +82,10 @@ def test_a_host_killed_while_it_spills_leaves_nothing_and_loses_nothing(
     executor: Executor, host: Host, local: Path
 ) -> None:
     assert run(executor, host, 0, 1) == {f"key {key}": ROWS // KEYS for key in range(KEYS)}
-    with connect(executor, 0, 600) as connection, connection.makefile("rwb") as file:
+    with connect(executor, 0, ONE_HOST) as connection, connection.makefile("rwb") as file:
         stream: Any = file
         assert isinstance(wire.receive(stream), wire.Present)
-        wire.send(stream, (host.request(1, 2), True))
+        wire.send(stream, (host.sent(1, 2), True))
         assert isinstance(wire.receive(stream), wire.Accepted)
         sent = table()
         writer = pa.ipc.new_stream(pa.PythonFile(stream, mode="w"), sent.schema)

@@ -43,6 +43,8 @@ from spark_state.subtasks.epoch_request import (
     HostSettings,
     OperatorSpec,
     OperatorStart,
+    SentOperator,
+    SentRequest,
 )
 from spark_state.subtasks.maintenance import Maintenance
 from spark_state.subtasks.store_session import StoreSession
@@ -182,6 +184,10 @@ class Host:
             start=self.start,
         )
         return EpochRequest(self.spec, task, ())
+
+    def sent(self, epoch: int, attempt: int) -> SentRequest:
+        """The request of `request` as a task sends it."""
+        return SentRequest(SentOperator.of(self.spec), self.request(epoch, attempt).task, ())
 
     def open(self, maintenance: Maintenance) -> Host:
         self.close()

@@ -16,7 +16,8 @@ from checkpoint_store.state_reader import StateReader, open_store
 from checkpoint_store.states.state_cache import StateCache
 from spark_state.live_state import live_view
 from spark_state.processor import timed_steps
-from spark_state.processor.input.epoch_inputs import EpochInputs, control_key_group
+from spark_state.processor.input.control_rows import control_key_group
+from spark_state.processor.input.epoch_inputs import EpochInputs
 from spark_state.processor.input.epoch_time import both_times
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.input.key_grouping import InputLayout
