@@ -23,6 +23,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -70,7 +71,6 @@ class StateHost:
 
     def serve(self, ready: Callable[[], None]) -> None:
         """Listen, call `ready`, and return when the process should end."""
-        self._path.unlink(missing_ok=True)  # of a host that died
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(self._path))
             listener.listen(128)
@@ -255,16 +255,21 @@ def _slot_of_this_process(slots: Sequence[int]) -> int:
     """Fork a process for each slot but the first. Return the slot of this process."""
     gc.freeze()  # a collection would write to the memory that the processes share
     first, *others = slots
-    for slot in others:
-        if os.fork() == 0:
-            os.setsid()
-            return slot
+    with warnings.catch_warnings():
+        # Python warns of a fork beside threads. Only OpenBLAS and Arrow's allocator have threads
+        # here, and both are made for a fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for slot in others:
+            if os.fork() == 0:
+                os.setsid()
+                _draw_other_numbers()
+                return slot
     return first
 
 
 def _draw_other_numbers() -> None:
-    """Seed NumPy's generator anew after a fork: hosts would draw the same numbers. Python seeds its
-    own generator anew by itself."""
+    """Seed NumPy's generator anew. Without the new seed, forked hosts draw the same numbers. Python
+    seeds its own generator anew by itself."""
     if "numpy.random" in sys.modules:
         np.random.seed()
 
@@ -285,7 +290,6 @@ def main() -> None:
     # While one thread keeps Python's lock, Python runs no signal handler; faulthandler's handler
     # works without the lock.
     faulthandler.register(LAST_WORDS_SIGNAL, all_threads=True, chain=True)
-    os.register_at_fork(after_in_child=_draw_other_numbers)
 
     def ready() -> None:
         os.write(arguments.ready_descriptor, b"R")
