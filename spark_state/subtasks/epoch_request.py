@@ -2,7 +2,7 @@
 
     task    SentRequest -> host -> EpochRequest
 
-Only the host unpickles the operator. A Python worker that did so would import the engine, which
+Only the host unpickles the operator. To unpickle it, a Python worker would import the engine, which
 takes longer than an epoch of a few rows.
 """
 
@@ -21,7 +21,7 @@ from spark_state.rocksdb.database_settings import DatabaseSettings
 if TYPE_CHECKING:
     from spark_state.processor.processor_run import ProcessorSpec
 
-# A host rarely serves more operators at once. A pickle may be large: it has the processor.
+# Number of operators that a host keeps unpickled.
 _UNPICKLED_OPERATORS = 8
 
 
@@ -170,8 +170,9 @@ class EpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class SentOperator:
-    """An operator as its tasks know the operator. `key_group_index`: position of the column with
-    the key group of a row; `pickled_spec`: the OperatorSpec; other fields: as in OperatorSpec."""
+    """The facts of an operator that a task needs, and the operator's pickle for the host.
+    `key_group_index`: position of the column with the key group of a row; `pickled_spec`: the
+    OperatorSpec; other fields: as in OperatorSpec."""
 
     name: str
     store_root: str
@@ -198,7 +199,7 @@ class SentOperator:
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
-    """An EpochRequest as the task sends the request."""
+    """Message of a task to a host: an EpochRequest whose operator is still pickled."""
 
     operator: SentOperator
     task: EpochTask
@@ -220,6 +221,11 @@ class SentRequest:
 def _unpickled(pickled_spec: bytes) -> OperatorSpec:
     spec: OperatorSpec = pickle.loads(pickled_spec)
     return spec
+
+
+def forget_operators() -> None:
+    """Drop all unpickled operators. A pickle has the processor and may be large."""
+    _unpickled.cache_clear()
 
 
 def operator_store_url(store_root: str, query_id: str, operator: str) -> str:
