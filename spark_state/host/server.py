@@ -190,10 +190,12 @@ def _may_be_sent_early(request: EpochRequest, epoch: DurableEpoch) -> bool:
 
     An operator with a clock waits: when its batch ends, the clock looks for the times of the newest
     completed epoch, once. Large output waits, because the host would wait for the task to read the
-    output.
+    output. An epoch that runs again waits: a host with the state of the earlier attempt may run the
+    next epoch, and learns from the manifest that the earlier attempt does not count.
     """
     has_clock = request.spec.processor.run_plan.inputs.tells_time
-    return not has_clock and epoch.output.bytes <= _SMALL_OUTPUT_BYTES
+    is_small = epoch.output.bytes <= _SMALL_OUTPUT_BYTES
+    return is_small and not has_clock and not epoch.may_replace
 
 
 def _send_early(stream: BinaryIO, request: EpochRequest, epoch: DurableEpoch) -> None:
