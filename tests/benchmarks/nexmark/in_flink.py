@@ -1,0 +1,169 @@
+"""Runs queries of Nexmark on Flink: `python -m tests.benchmarks.nexmark.in_flink TASK OUT`.
+
+The interpreter has PyFlink and psutil, and neither Spark nor cowstate. A cluster of one task
+manager with two slots runs in the JVM of PyFlink. A checked run collects the answers of all queries
+and writes them to parquet files. A timed run runs one query into `blackhole`.
+
+Settings are those with which Nexmark's figures for Flink are usually made: mini-batches of up to 2
+seconds, distinct aggregates in two steps, reuse of objects, and incremental checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyflink.common import Configuration, RowKind
+from pyflink.datastream import StreamExecutionEnvironment
+from pyflink.java_gateway import get_gateway
+from pyflink.table import DataTypes, StreamTableEnvironment, Table, TableDescriptor
+from pyflink.table.expressions import col
+
+from tests.benchmarks.nexmark.flink_processors import processed
+from tests.benchmarks.nexmark.flink_queries import EVENTS, QUERIES, views
+from tests.benchmarks.nexmark.meter import PeakMemory, adopt_orphans, cpu_seconds
+from tests.benchmarks.nexmark.task import Task
+
+CORES = 2
+SETTINGS = {
+    "execution.checkpointing.incremental": "true",
+    "execution.checkpointing.max-concurrent-checkpoints": "1",
+    "parallelism.default": str(CORES),
+    "pipeline.object-reuse": "true",
+    "python.executable": sys.executable,
+    "python.client.executable": sys.executable,
+    "python.execution-mode": "process",
+    "python.fn-execution.bundle.size": "100000",
+    "python.state.cache-size": "100000",
+    "python.map-state.read-cache-size": "100000",
+    "python.map-state.write-cache-size": "100000",
+    "rest.bind-port": "0",
+    "restart-strategy.type": "disable",
+    "table.exec.mini-batch.allow-latency": "2s",
+    "table.exec.mini-batch.enabled": "true",
+    "table.exec.mini-batch.size": "50000",
+    "table.local-time-zone": "UTC",
+    "table.optimizer.distinct-agg.split.enabled": "true",
+    "taskmanager.memory.managed.size": "1g",
+    "web.checkpoints.history": "100000",
+}
+
+
+class Cluster:
+    """A cluster in PyFlink's JVM, which remembers the checkpoints of jobs that have ended."""
+
+    def __init__(self, task: Task) -> None:
+        folder = Path(task.folder)
+        self._settings = Configuration()
+        for key, value in {
+            **SETTINGS,
+            "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
+            "execution.checkpointing.interval": f"{task.interval_ms}ms",
+            "io.tmp.dirs": str(folder),
+            "state.backend.rocksdb.localdir": str(folder / "rocksdb"),
+            "state.backend.type": "rocksdb" if task.engine.endswith("rocksdb") else "hashmap",
+        }.items():
+            self._settings.set_string(key, value)
+        self._jvm = get_gateway().jvm
+        parts = self._jvm.org.apache.flink.runtime.minicluster
+        builder = parts.MiniClusterConfiguration.Builder()
+        builder = builder.setConfiguration(self._settings._j_configuration)
+        self._cluster = parts.MiniCluster(builder.setNumSlotsPerTaskManager(CORES).build())
+        self._cluster.start()
+        self._url = self._cluster.getRestAddress().get().toString()
+
+    def environment(self, events: str) -> StreamTableEnvironment:
+        """A table environment with the events, whose jobs this cluster runs."""
+        host, port = self._url.removeprefix("http://").split(":")
+        settings = {"execution.target": "remote", "rest.address": host, "rest.port": port}
+        for key, value in settings.items():
+            self._settings.set_string(key, value)
+        environments = self._jvm.org.apache.flink.streaming.api.environment
+        of_java = environments.StreamExecutionEnvironment(self._settings._j_configuration)
+        tables = StreamTableEnvironment.create(StreamExecutionEnvironment(of_java))
+        for statement in (EVENTS.format(path=events), *views()):
+            tables.execute_sql(statement)
+        return tables
+
+    def checkpoints(self, job: str) -> tuple[int, float]:
+        """The number of a job's checkpoints, and the megabytes that the checkpoints wrote."""
+        with urllib.request.urlopen(f"{self._url}/jobs/{job}/checkpoints") as response:
+            history = json.load(response)["history"]
+        done = [each for each in history if each["status"] == "COMPLETED"]
+        return len(done), sum(each["checkpointed_size"] for each in done) / 2**20
+
+
+def planned(tables: StreamTableEnvironment, task: Task, query: str) -> Table:
+    if task.engine.startswith("pyflink"):
+        return processed(tables, query)
+    return tables.sql_query(QUERIES[query])
+
+
+def run_timed(cluster: Cluster, task: Task) -> dict[str, Any]:
+    """Run the query. Returns the figures."""
+    memory = PeakMemory()
+    memory.start()
+    cpu, start = cpu_seconds(), time.perf_counter()
+    table = planned(cluster.environment(task.events), task, task.queries[0])
+    nothing = TableDescriptor.for_connector("blackhole").build()
+    client = table.execute_insert(nothing).get_job_client()
+    client.get_job_execution_result().result()
+    figures = {
+        "cpu_s": cpu_seconds() - cpu,
+        "wall_s": time.perf_counter() - start,
+        "peak_mb": memory.stop(),
+    }
+    count, megabytes = cluster.checkpoints(str(client.get_job_id()))
+    return figures | {"checkpoints": count, "checkpoint_mb": megabytes}
+
+
+def run_checked(cluster: Cluster, task: Task) -> dict[str, Any]:
+    """Write the answers of all queries, in the order in which they came, without rows that a later
+    row takes back."""
+    for query in task.queries:
+        table = planned(cluster.environment(task.events), task, query)
+        names = table.get_schema().get_field_names()
+        rows = Counter[tuple[Any, ...]]()
+        with _without_zones(table).execute().collect() as changes:
+            for change in changes:
+                is_new = change.get_row_kind() in (RowKind.INSERT, RowKind.UPDATE_AFTER)
+                rows[tuple(change)] += 1 if is_new else -1
+        columns = zip(*(row for row in rows.elements()), strict=True)
+        answers = pa.table(dict(zip(names, map(pa.array, map(list, columns)), strict=True)))
+        answers = answers.append_column("batch", pa.array(range(answers.num_rows)))
+        folder = task.output / query
+        folder.mkdir(parents=True)
+        pq.write_table(answers, folder / "answers.parquet")
+    return {"refused": {}}
+
+
+def _without_zones(table: Table) -> Table:
+    """A table with timestamps of UTC without their zone, as PyFlink can collect them."""
+    schema = table.get_schema()
+    names, types = schema.get_field_names(), schema.get_field_data_types()
+    plain = DataTypes.TIMESTAMP(3)
+    return table.select(
+        *(
+            col(name).cast(plain).alias(name) if "LocalZoned" in type(kind).__name__ else col(name)
+            for name, kind in zip(names, types, strict=True)
+        )
+    )
+
+
+def main() -> None:
+    task = Task(**json.loads(sys.argv[1]))
+    adopt_orphans()
+    cluster = Cluster(task)
+    run = run_checked if task.kind == "checked" else run_timed
+    Path(sys.argv[2]).write_text(json.dumps(run(cluster, task)))
+
+
+if __name__ == "__main__":
+    main()
