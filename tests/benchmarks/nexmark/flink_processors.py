@@ -149,7 +149,7 @@ class Processed:
 
 
 START_MS = f"""
-    TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', CAST(dateTime AS TIMESTAMP(0)))
+    TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', CAST(`dateTime` AS TIMESTAMP(0)))
     / {WINDOW_MS // 1000} * CAST({WINDOW_MS} AS BIGINT)
 """
 _COUNTS = dict.fromkeys(COUNTED, LONG)
@@ -187,7 +187,7 @@ PROCESSED = {
 def processed(tables: StreamTableEnvironment, query: str) -> Table:
     """The answers of a query's function."""
     plan = PROCESSED[query]
-    bids = tables.sql_query(f"SELECT {', '.join(plan.columns)}, dateTime FROM bids")
+    bids = tables.sql_query(f"SELECT {', '.join(plan.columns)}, `dateTime` FROM bids")
     width = len(plan.key)
     kinds = [*plan.key.values()]
     keyed = tables.to_data_stream(bids).key_by(

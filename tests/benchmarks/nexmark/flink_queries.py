@@ -15,8 +15,8 @@ EVENTS = """
             reserve BIGINT, expires TIMESTAMP_LTZ(3), seller BIGINT, category BIGINT, extra STRING>,
         bid ROW<auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,
             extra STRING>,
-        dateTime TIMESTAMP_LTZ(3),
-        WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND
+        `dateTime` TIMESTAMP_LTZ(3),
+        WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND
     ) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet')
 """
 
@@ -38,7 +38,7 @@ def views() -> list[str]:
         columns = ", ".join(f"{column}.`{field}` AS `{field}`" for field in fields.split())
         statements.append(
             f"CREATE TEMPORARY VIEW {view} AS "
-            f"SELECT {columns}, dateTime FROM events WHERE event_type = {kind}"
+            f"SELECT {columns}, `dateTime` FROM events WHERE event_type = {kind}"
         )
     return statements
 
@@ -48,7 +48,7 @@ RANKS = {
     "middle": "price >= 10000 AND price < 1000000",
     "high": "price >= 1000000",
 }
-DAY = "DATE_FORMAT(dateTime, 'yyyy-MM-dd')"
+DAY = "DATE_FORMAT(`dateTime`, 'yyyy-MM-dd')"
 
 
 def _by_rank(counted: str, name: str) -> str:
@@ -69,11 +69,11 @@ _DISTINCT = ", ".join(
     )
 )
 _BIDS_WHILE_OPEN = """
-    SELECT A.id, A.seller, A.category, B.bidder, B.price, B.url, B.dateTime AS bidTime
+    SELECT A.id, A.seller, A.category, B.bidder, B.price, B.url, B.`dateTime` AS bidTime
     FROM auctions A JOIN bids B
-    ON A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires
+    ON A.id = B.auction AND B.`dateTime` BETWEEN A.`dateTime` AND A.expires
 """
-_TEN_SECONDS = "DESCRIPTOR(dateTime), INTERVAL '10' SECOND"
+_TEN_SECONDS = "DESCRIPTOR(`dateTime`), INTERVAL '10' SECOND"
 
 QUERIES = {
     "q3": """
@@ -82,8 +82,8 @@ QUERIES = {
         WHERE A.category = 10 AND P.state IN ('OR', 'ID', 'CA')
     """,
     "q4": f"""
-        SELECT category, AVG(CAST(final AS DOUBLE)) AS average FROM (
-            SELECT id, category, MAX(price) AS final FROM ({_BIDS_WHILE_OPEN})
+        SELECT category, AVG(CAST(`final` AS DOUBLE)) AS average FROM (
+            SELECT id, category, MAX(price) AS `final` FROM ({_BIDS_WHILE_OPEN})
             GROUP BY id, category)
         GROUP BY category
     """,
@@ -93,7 +93,7 @@ QUERIES = {
                 PARTITION BY window_start, window_end ORDER BY bids DESC, auction DESC) AS place
             FROM (
                 SELECT auction, COUNT(*) AS bids, window_start, window_end
-                FROM HOP(TABLE bids, DESCRIPTOR(dateTime),
+                FROM HOP(TABLE bids, DESCRIPTOR(`dateTime`),
                     INTERVAL '2' SECOND, INTERVAL '10' SECOND)
                 GROUP BY auction, window_start, window_end))
         WHERE place = 1
@@ -125,7 +125,7 @@ QUERIES = {
     "q11": """
         SELECT bidder, COUNT(*) AS bids, window_start AS `start`, window_end AS `end`
         FROM SESSION(
-            TABLE bids PARTITION BY bidder, DESCRIPTOR(dateTime), INTERVAL '10' SECOND)
+            TABLE bids PARTITION BY bidder, DESCRIPTOR(`dateTime`), INTERVAL '10' SECOND)
         GROUP BY bidder, window_start, window_end
     """,
     "q12": f"""
@@ -143,23 +143,23 @@ QUERIES = {
         FROM bids GROUP BY auction, {DAY}
     """,
     "q18": """
-        SELECT auction, bidder, dateTime, price, channel, url FROM (
+        SELECT auction, bidder, `dateTime`, price, channel, url FROM (
             SELECT *, ROW_NUMBER() OVER (
                 PARTITION BY auction, bidder
-                ORDER BY dateTime DESC, price DESC, channel DESC, url DESC) AS place
+                ORDER BY `dateTime` DESC, price DESC, channel DESC, url DESC) AS place
             FROM bids)
         WHERE place = 1
     """,
     "q19": """
         SELECT * FROM (
             SELECT *, ROW_NUMBER() OVER (
-                PARTITION BY auction ORDER BY price DESC, dateTime, bidder, url) AS place
+                PARTITION BY auction ORDER BY price DESC, `dateTime`, bidder, url) AS place
             FROM bids)
         WHERE place <= 10
     """,
     "q20": """
-        SELECT B.bidder, B.price, B.channel, B.url, B.dateTime, A.id, A.itemName, A.description,
-            A.initialBid, A.reserve, A.expires, A.seller, A.category, A.dateTime AS opened
+        SELECT B.bidder, B.price, B.channel, B.url, B.`dateTime`, A.id, A.itemName, A.description,
+            A.initialBid, A.reserve, A.expires, A.seller, A.category, A.`dateTime` AS opened
         FROM bids B JOIN auctions A ON B.auction = A.id
         WHERE A.category = 10
     """,

@@ -14,7 +14,6 @@ import json
 import sys
 import time
 import urllib.request
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -125,17 +124,19 @@ def run_timed(cluster: Cluster, task: Task) -> dict[str, Any]:
 
 
 def run_checked(cluster: Cluster, task: Task) -> dict[str, Any]:
-    """Write the answers of all queries, in the order in which they came, without rows that a later
-    row takes back."""
+    """Write the answers of all queries, in the order of their last changes, without rows that were
+    taken back."""
     for query in task.queries:
         table = planned(cluster.environment(task.events), task, query)
         names = table.get_schema().get_field_names()
-        rows = Counter[tuple[Any, ...]]()
+        counts: dict[tuple[Any, ...], int] = {}
         with _without_zones(table).execute().collect() as changes:
             for change in changes:
                 is_new = change.get_row_kind() in (RowKind.INSERT, RowKind.UPDATE_AFTER)
-                rows[tuple(change)] += 1 if is_new else -1
-        columns = zip(*(row for row in rows.elements()), strict=True)
+                row = tuple(change)
+                counts[row] = counts.pop(row, 0) + (1 if is_new else -1)
+        rows = [row for row, count in counts.items() for _ in range(count)]
+        columns = zip(*rows, strict=True)
         answers = pa.table(dict(zip(names, map(pa.array, map(list, columns)), strict=True)))
         answers = answers.append_column("batch", pa.array(range(answers.num_rows)))
         folder = task.output / query

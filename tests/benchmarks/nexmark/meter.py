@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import suppress
 
 import psutil
 
@@ -24,8 +25,7 @@ def adopt_orphans() -> None:
 
 def cpu_seconds() -> float:
     """The CPU seconds of this process and of the processes below, ended ones included."""
-    times = [process.cpu_times() for process in _all_processes()]
-    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+    return _sum_of_all(_cpu_seconds)
 
 
 class PeakMemory(threading.Thread):
@@ -35,29 +35,32 @@ class PeakMemory(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self._is_over = threading.Event()
-        self._peak = 0
+        self._peak = 0.0
 
     def run(self) -> None:
         while not self._is_over.wait(SAMPLE_SECONDS):
-            self._peak = max(self._peak, _resident_bytes())
+            self._peak = max(self._peak, _sum_of_all(_resident_bytes))
 
     def stop(self) -> float:
         """End the thread. Returns the peak in megabytes."""
         self._is_over.set()
         self.join()
-        return max(self._peak, _resident_bytes()) / 2**20
+        return max(self._peak, _sum_of_all(_resident_bytes)) / 2**20
 
 
-def _resident_bytes() -> int:
-    return sum(process.memory_info().rss for process in _all_processes())
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
-def _all_processes() -> Iterator[psutil.Process]:
-    """This process and the processes below that still exist."""
-    this = psutil.Process()
+def _resident_bytes(process: psutil.Process) -> int:
+    return process.memory_info().rss
+
+
+def _sum_of_all(figure: Callable[[psutil.Process], float]) -> float:
+    """The sum over this process and the processes below. A process that ends meanwhile counts 0."""
+    this, total = psutil.Process(), 0.0
     for process in (this, *this.children(recursive=True)):
-        try:
-            process.cpu_times()
-        except psutil.Error:
-            continue
-        yield process
+        with suppress(psutil.Error):
+            total += figure(process)
+    return total

@@ -91,9 +91,11 @@ class BidsOfWindow(Processor):
         return iter(())
 
 
-class DistinctCounts(Processor):
-    """q15, q16: Processor that counts bids, distinct bidders and distinct auctions, by price. Two
-    maps have a bit for each rank of price in which a bidder or an auction was seen."""
+class CountsOfDay(Processor):
+    """q15: Processor that counts bids, distinct bidders and distinct auctions, by price. Two maps
+    have a bit for each rank of price in which a bidder or an auction was seen."""
+
+    answer = Row("day", *COUNTED)
 
     def init(self, handle: Any) -> None:
         self._counts = handle.getValueState("counts", ", ".join(f"{n} bigint" for n in COUNTED))
@@ -118,11 +120,19 @@ class DistinctCounts(Processor):
                     state.updateValue((number,), (before | ranks,))
                     count_seen(counts, place, before, before | ranks)
         self._counts.update(tuple(counts))
-        yield Row(*key, *counts)
+        yield self.answer(*key, *counts)
+
+
+class CountsOfChannel(CountsOfDay):
+    """q16: CountsOfDay for each channel."""
+
+    answer = Row("channel", "day", *COUNTED)
 
 
 class AuctionStatistics(Processor):
     """q17: Processor that keeps the statistics of an auction and a day."""
+
+    answer = Row("auction", "day", *SUMMED)
 
     def init(self, handle: Any) -> None:
         self._statistics = handle.getValueState(
@@ -133,11 +143,13 @@ class AuctionStatistics(Processor):
         before = self._statistics.get() or NO_STATISTICS
         statistics = statistics_with(before, (row.price for row in rows))
         self._statistics.update(statistics)
-        yield Row(*key, *statistics)
+        yield self.answer(*key, *statistics)
 
 
 class LastBid(Processor):
     """q18: Processor that keeps the last bid of a bidder for an auction."""
+
+    answer = Row("auction", "bidder", "dateTime", "price", "channel", "url")
 
     def init(self, handle: Any) -> None:
         self._last = handle.getValueState(
@@ -149,7 +161,7 @@ class LastBid(Processor):
         before = self._last.get()
         last = max(last, tuple(before)) if before else last
         self._last.update(last)
-        yield Row(*key, *last)
+        yield self.answer(*key, *last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +209,9 @@ PROCESSED = {
         "bidder bigint, bids bigint, start bigint",
         has_timers=True,
     ),
-    "q15": Processed(DistinctCounts, DAY, _PRICED, f"day string, {_COUNTS}"),
+    "q15": Processed(CountsOfDay, DAY, _PRICED, f"day string, {_COUNTS}"),
     "q16": Processed(
-        DistinctCounts,
+        CountsOfChannel,
         {"channel": "channel", **DAY},
         _PRICED,
         f"channel string, day string, {_COUNTS}",
