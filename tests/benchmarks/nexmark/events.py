@@ -8,7 +8,8 @@ quarters of the auctions are from a hot seller. Prices are spread over six power
 A file has a batch's events, in columns:
 
     event_type   0 person, 1 auction, 2 bid
-    person       struct, null for other events; likewise `auction` and `bid`
+    person       struct, null for other events; likewise `auction` and `bid`. Times in a struct are
+                 milliseconds, because Flink does not read timestamps there
     dateTime     time of the event in milliseconds, ten events each
 
 Source of the distributions: Tucker, Tufte, Papadimos, Maier: NEXMark, a benchmark for queries over
@@ -176,7 +177,7 @@ def _auctions(chance: np.random.Generator, numbers: Numbers) -> pa.StructArray:
         description=_texts(chance, count, 100),
         initialBid=initial,
         reserve=initial + _prices(chance, count),
-        expires=pa.array(expires, pa.timestamp("ms", "UTC")),
+        expires=expires,
         seller=np.where(is_hot, hot_seller, _any_person(chance, numbers)),
         category=FIRST_CATEGORY + chance.integers(0, CATEGORIES, count),
         extra=_texts(chance, count, 300),

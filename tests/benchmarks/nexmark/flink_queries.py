@@ -12,7 +12,7 @@ EVENTS = """
         person ROW<id BIGINT, name STRING, emailAddress STRING, creditCard STRING, city STRING,
             state STRING, extra STRING>,
         auction ROW<id BIGINT, itemName STRING, description STRING, initialBid BIGINT,
-            reserve BIGINT, expires TIMESTAMP_LTZ(3), seller BIGINT, category BIGINT, extra STRING>,
+            reserve BIGINT, expires BIGINT, seller BIGINT, category BIGINT, extra STRING>,
         bid ROW<auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,
             extra STRING>,
         `dateTime` TIMESTAMP_LTZ(3),
@@ -71,7 +71,8 @@ _DISTINCT = ", ".join(
 _BIDS_WHILE_OPEN = """
     SELECT A.id, A.seller, A.category, B.bidder, B.price, B.url, B.`dateTime` AS bidTime
     FROM auctions A JOIN bids B
-    ON A.id = B.auction AND B.`dateTime` BETWEEN A.`dateTime` AND A.expires
+    ON A.id = B.auction
+    AND B.`dateTime` BETWEEN A.`dateTime` AND TO_TIMESTAMP_LTZ(A.expires, 3)
 """
 _TEN_SECONDS = "DESCRIPTOR(`dateTime`), INTERVAL '10' SECOND"
 

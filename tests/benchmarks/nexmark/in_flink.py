@@ -1,8 +1,8 @@
 """Runs queries of Nexmark on Flink: `python -m tests.benchmarks.nexmark.in_flink TASK OUT`.
 
 The interpreter has PyFlink and psutil, and neither Spark nor cowstate. A cluster of one task
-manager with two slots runs in the JVM of PyFlink. A checked run collects the answers of all queries
-and writes them to parquet files. A timed run runs one query into `blackhole`.
+manager with two slots runs in the JVM of PyFlink. A checked run writes the changes of all answers
+to files, and makes the answers of the changes. A timed run runs one query into `blackhole`.
 
 Settings are those with which Nexmark's figures for Flink are usually made: mini-batches of up to 2
 seconds, distinct aggregates in two steps, reuse of objects, and incremental checkpoints.
@@ -14,16 +14,16 @@ import json
 import sys
 import time
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyflink.common import Configuration, RowKind
+from pyflink.common import Configuration
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
-from pyflink.table import DataTypes, StreamTableEnvironment, Table, TableDescriptor
-from pyflink.table.expressions import col
+from pyflink.table import StreamTableEnvironment, Table, TableDescriptor
 
 from tests.benchmarks.nexmark.flink_processors import processed
 from tests.benchmarks.nexmark.flink_queries import EVENTS, QUERIES, views
@@ -128,34 +128,40 @@ def run_checked(cluster: Cluster, task: Task) -> dict[str, Any]:
     taken back."""
     for query in task.queries:
         table = planned(cluster.environment(task.events), task, query)
+        changes, output = Path(task.folder) / "changes" / query, task.output / query
+        sink = TableDescriptor.for_connector("filesystem").format("debezium-json")
+        sink = sink.option("debezium-json.timestamp-format.standard", "ISO-8601")
+        table.execute_insert(sink.option("path", changes.as_uri()).build()).wait()
+        kinds = table.get_schema().get_field_data_types()
+        times = ["Timestamp" in type(kind).__name__ for kind in kinds]
         names = table.get_schema().get_field_names()
-        counts: dict[tuple[Any, ...], int] = {}
-        with _without_zones(table).execute().collect() as changes:
-            for change in changes:
-                is_new = change.get_row_kind() in (RowKind.INSERT, RowKind.UPDATE_AFTER)
-                row = tuple(change)
-                counts[row] = counts.pop(row, 0) + (1 if is_new else -1)
-        rows = [row for row, count in counts.items() for _ in range(count)]
-        columns = zip(*rows, strict=True)
-        answers = pa.table(dict(zip(names, map(pa.array, map(list, columns)), strict=True)))
+        answers = pa.table(dict(zip(names, _columns(_answers(changes), times), strict=True)))
         answers = answers.append_column("batch", pa.array(range(answers.num_rows)))
-        folder = task.output / query
-        folder.mkdir(parents=True)
-        pq.write_table(answers, folder / "answers.parquet")
+        output.mkdir(parents=True)
+        pq.write_table(answers, output / "answers.parquet")
     return {"refused": {}}
 
 
-def _without_zones(table: Table) -> Table:
-    """A table with timestamps of UTC without their zone, as PyFlink can collect them."""
-    schema = table.get_schema()
-    names, types = schema.get_field_names(), schema.get_field_data_types()
-    plain = DataTypes.TIMESTAMP(3)
-    return table.select(
-        *(
-            col(name).cast(plain).alias(name) if "LocalZoned" in type(kind).__name__ else col(name)
-            for name, kind in zip(names, types, strict=True)
-        )
-    )
+def _answers(changes: Path) -> list[tuple[Any, ...]]:
+    """The rows that files of changes leave. A change adds the row `after` and takes back the row
+    `before`. Subtasks number their files."""
+    counts: dict[tuple[Any, ...], int] = {}
+    for file in sorted(changes.iterdir(), key=lambda file: int(file.name.rsplit("-", 1)[1])):
+        for line in file.read_text().splitlines():
+            change = json.loads(line)
+            for part, difference in (("before", -1), ("after", 1)):
+                if change[part] is not None:
+                    row = tuple(change[part].values())
+                    counts[row] = counts.pop(row, 0) + difference
+    return [row for row, count in counts.items() for _ in range(count)]
+
+
+def _columns(rows: list[tuple[Any, ...]], are_times: list[bool]) -> list[pa.Array]:
+    """The columns of rows, in which times are texts."""
+    return [
+        pa.array([datetime.fromisoformat(text) for text in column] if is_time else column)
+        for column, is_time in zip(zip(*rows, strict=True), are_times, strict=True)
+    ]
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ def local_items(events: Events) -> DataFrame:
 def _bids_while_open(events: Events) -> DataFrame:
     """Each auction with the bids from its opening to its end."""
     bids = events.bids.withColumnRenamed("dateTime", "bidTime")
-    is_open = F.expr("id = auction AND bidTime BETWEEN dateTime AND expires")
+    is_open = F.expr("id = auction AND bidTime BETWEEN dateTime AND timestamp_millis(expires)")
     return events.auctions.join(bids, is_open)
 
 
