@@ -160,7 +160,9 @@ class Benchmark:
     @contextmanager
     def _task(self, kind: str, engine: str, queries: list[str]) -> Iterator[Task]:
         events = self._timed if kind == "timed" else self._checked
-        with tempfile.TemporaryDirectory(prefix="cowstate-nexmark-") as folder:
+        with tempfile.TemporaryDirectory(
+            prefix="cowstate-nexmark-", ignore_cleanup_errors=True
+        ) as folder:
             task = Task(
                 kind, engine, queries, "", folder, str(self._floor_jar), self._given.interval_ms
             )
@@ -212,17 +214,20 @@ def main() -> None:
     parser.add_argument("--kept", type=Path)
     parser.add_argument("--plot", type=Path, help="a file for a plot")
     given = parser.parse_args()
-    given.engines = [engine for engine in given.engines if is_there(engine, given.flink_python)]
+    asked = [engine for engine in ENGINES if engine in given.engines]
+    given.engines = [engine for engine in asked if is_there(engine, given.flink_python)]
     results: Results = {}
     with tempfile.TemporaryDirectory(prefix="cowstate-nexmark-") as folder:
         benchmark = Benchmark(given, Path(folder))
         benchmark.check()
-        for _ in range(given.rounds):
-            for query in given.queries:
-                benchmark.round(query, results)
+        print(reasons(benchmark.reasons), flush=True)
+        try:
+            for _ in range(given.rounds):
+                for query in given.queries:
+                    benchmark.round(query, results)
+        finally:
+            write_results(given.out, {"results": results, "reasons": benchmark.reasons})
     print(table(results, given.events))
-    print(reasons(benchmark.reasons))
-    write_results(given.out, {"results": results, "reasons": benchmark.reasons})
     if given.plot is not None:
         plot(results, given.plot)
 

@@ -27,7 +27,12 @@ from pyflink.table import StreamTableEnvironment, Table, TableDescriptor
 
 from tests.benchmarks.nexmark.flink_processors import processed
 from tests.benchmarks.nexmark.flink_queries import EVENTS, QUERIES, views
-from tests.benchmarks.nexmark.meter import PeakMemory, adopt_orphans, cpu_seconds
+from tests.benchmarks.nexmark.meter import (
+    PeakMemory,
+    adopt_orphans,
+    cpu_seconds,
+    kill_processes_below,
+)
 from tests.benchmarks.nexmark.task import Task
 
 CORES = 2
@@ -167,9 +172,13 @@ def _columns(rows: list[tuple[Any, ...]], are_times: list[bool]) -> list[pa.Arra
 def main() -> None:
     task = Task(**json.loads(sys.argv[1]))
     adopt_orphans()
-    cluster = Cluster(task)
     run = run_checked if task.kind == "checked" else run_timed
-    Path(sys.argv[2]).write_text(json.dumps(run(cluster, task)))
+    try:
+        result = run(Cluster(task), task)
+    finally:
+        # PyFlink's JVM ends some seconds after Python, and would run beside the next engine.
+        kill_processes_below()
+    Path(sys.argv[2]).write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,13 @@ def adopt_orphans() -> None:
         raise OSError("the system does not let this process adopt orphans")
 
 
+def kill_processes_below() -> None:
+    """Kill all processes below this one."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            process.kill()
+
+
 def cpu_seconds() -> float:
     """The CPU seconds of this process and of the processes below, ended ones included."""
     return _sum_of_all(_cpu_seconds)
