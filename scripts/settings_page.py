@@ -5,14 +5,23 @@ python -m scripts.settings_page
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
+from spark_state.spark.session.operator_configuration import (
+    STORE_KEY,
+    SessionFacts,
+    parse_configuration,
+)
 from spark_state.spark.session.operator_settings import SETTINGS, Setting
 from spark_state.spark.session.setting_values import PREFIX
 from spark_state.spark.session.store_options import STORE_OPTIONS_PREFIX
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "configuration.md"
 BEGIN, END = "<!-- settings -->\n", "<!-- end of settings -->"
+DEFAULTS = parse_configuration(
+    {STORE_KEY: "s3://bucket"}, SessionFacts("local", 1, 1, speculation=False)
+)
 _HEADER = "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n"
 _STORE_OPTIONS = (
     f"| `{STORE_OPTIONS_PREFIX}<name>` | none | JSON or text | an [option for the "
@@ -35,10 +44,11 @@ def _row(setting: Setting) -> str:
 
 
 def _shown_default(setting: Setting) -> str:
-    if not setting.default:
+    default = attrgetter(setting.field)(DEFAULTS)
+    if default is None:
         return "none"
-    is_word = setting.default.isalpha()
-    return f"`{setting.default}`" if is_word else f"{setting.default} {setting.unit}".rstrip()
+    text = str(default).lower()
+    return f"`{text}`" if text.isalpha() else f"{text} {setting.unit}".rstrip()
 
 
 if __name__ == "__main__":

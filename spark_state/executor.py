@@ -3,7 +3,7 @@
     <temporary directory>/cowstate-<uid>/        owned by the user, no permission for others
         <executor>/                              named by pid, start time and pid namespace
             lock                                 held by processes at work here, see held_folder
-            <slot>.lock                          held while a host is being started
+            hosts.lock                           held while hosts are being started
             <slot>.sock                          socket of the state host
             gateway-<pid>.sock                   socket of the state store provider's gateway
     <local directory>/cowstate-<uid>/

@@ -148,7 +148,7 @@ class LiveSnapshot:
         self.close()
 
 
-class _Followed:
+class _FollowedState:
     """State as of the last read, to which changes are applied."""
 
     def __init__(self, info: VersionInfo, columns: RowColumns, rows: pa.Table) -> None:
@@ -181,7 +181,7 @@ class LiveView:
         self._stop = threading.Event()
         self._error: Exception | None = None
         self._current_at = time.monotonic()
-        self._state: _Followed | None = _load(reader, reader.info())
+        self._state: _FollowedState | None = _load(reader, reader.info())
         self._shown: _Shown | None = self._state.shown
         self._thread = threading.Thread(
             target=_follow,
@@ -323,9 +323,9 @@ def _is_there(reader: StateReader, info: VersionInfo) -> bool:
         return False
 
 
-def _load(reader: StateReader, newest: VersionInfo) -> _Followed:
+def _load(reader: StateReader, newest: VersionInfo) -> _FollowedState:
     rows = reader.read(newest.version)
-    return _Followed(newest, RowColumns.of(rows.schema, reader.key_names), rows)
+    return _FollowedState(newest, RowColumns.of(rows.schema, reader.key_names), rows)
 
 
 def _read_changes(

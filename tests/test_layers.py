@@ -72,6 +72,7 @@ def test_checkpoint_store_uses_only_its_libraries() -> None:
         "element_fold",
         "key_codes",
         "key_hashes",
+        "key_order",
         "known_states",
         "row_fold",
     )

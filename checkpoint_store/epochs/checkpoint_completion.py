@@ -113,7 +113,8 @@ class CheckpointCompletion:
     def _aligned(
         self, names: Sequence[BarrierName], directory: EpochDirectory, run: Run, parallelism: int
     ) -> tuple[Barrier, ...]:
-        """The barriers that count among the named barriers, ordered by subtask."""
+        """Read the barriers `names`, and return the barrier that counts of each subtask, ordered by
+        subtask."""
         alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
         return tuple(alignment.barriers[subtask] for subtask in alignment.present())
 
@@ -192,7 +193,8 @@ def _sum_of_attempts(barriers: Iterable[Barrier]) -> int:
 
 
 def _attempts(names: Iterable[BarrierName]) -> int:
-    """The sum of the attempts of the barriers that count, if no barrier is from a zombie."""
+    """The sum of the newest attempt of each subtask. If no zombie wrote a barrier, these are the
+    attempts of the barriers that count."""
     latest: dict[int, int] = {}
     for name in names:
         latest[name.subtask] = max(name.attempt, latest.get(name.subtask, 0))

@@ -14,7 +14,7 @@ shows the summary:
     b   the first 12 digits of a digest of the broadcast states that all subtasks hold; x if the
         states differ; left out if there are no broadcast states
     t   times in ms since 1970, see SubtaskTime: the latest batch, the latest watermark, the next
-        timer, and how far each watermark above the operator has come; x: none; m: minus
+        timer, and how far each watermark upstream of the operator has come; x: none; m: minus
 
 Summaries of groups of subtasks are joined in the same way.
 """
@@ -102,7 +102,7 @@ def joined(
 
 
 def farthest(reached: Iterable[tuple[int | None, ...]]) -> tuple[int | None, ...]:
-    """For each watermark above an operator, the farthest position of any subtask."""
+    """For each watermark upstream of an operator, the farthest position of any subtask."""
     return tuple(_latest(candidates) for candidates in zip_longest(*reached))
 
 

@@ -47,9 +47,9 @@ class SubtaskTime:
 
     `batch_ms`: the time at which the newest batch known to the subtask was planned, None if the
     subtask knows no such time. `watermark_ms`: the watermark used by the epoch. `reached_ms`: for
-    each watermark set by the query above the operator, the position reached with the rows of this
-    epoch and of all earlier epochs (None: no rows yet). `next_timer_ms`: the earliest timer after
-    the epoch, None if there is no timer.
+    each watermark set by the query upstream of the operator, the position reached with the rows of
+    this epoch and of all earlier epochs (None: no rows yet). `next_timer_ms`: the earliest timer
+    after the epoch, None if there is no timer.
     """
 
     watermark_ms: int

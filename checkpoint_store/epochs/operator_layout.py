@@ -44,7 +44,7 @@ from typing import Literal, cast
 from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary, summary_of_text
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.subtask_groups import SubtaskGroup
-from checkpoint_store.files.state_file_name import parse_state_file_name
+from checkpoint_store.files.epoch_file_name import parse_epoch_file_name
 from checkpoint_store.object_names import (
     BARRIER_PREFIX,
     BEGUN,
@@ -306,7 +306,7 @@ def parse_group(name: str) -> GroupName | None:
 def parse_state_file(name: str) -> EpochDirectory | None:
     """The directory in the name of a file of keyed state or of operator state; None for any other
     name."""
-    file = parse_state_file_name(name)
+    file = parse_epoch_file_name(name)
     if file is None or file.kind == "alive":
         return None
     return parse_epoch_directory(file.directory)

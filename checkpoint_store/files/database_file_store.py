@@ -21,8 +21,8 @@ from checkpoint_store.files.database_contents import (
 )
 from checkpoint_store.files.database_readers import database_reader
 from checkpoint_store.files.document import Source
+from checkpoint_store.files.epoch_file_name import NamedKind
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_file_name import NamedKind
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.files.working_directory import (
     telling_what_the_disk_refuses,

@@ -23,9 +23,9 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 import pyarrow as pa
 
+from checkpoint_store.files.epoch_file_name import NamedKind, parse_epoch_file_name
 from checkpoint_store.files.key_bounds import Bound, KeyBounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_file_name import NamedKind, parse_state_file_name
 from checkpoint_store.files.state_handle import FilePart, FileTail, StateHandle
 from checkpoint_store.object_names import parse_object_name
 
@@ -184,7 +184,7 @@ def check_handle(handle: StateHandle, parse: ParseName) -> None:
 def check_file_name(name: str, kind: NamedKind, parse: ParseName) -> None:
     """Raise ValueError unless `name` is the name of a state file of this kind."""
     check_name(name, parse)
-    file = parse_state_file_name(name)
+    file = parse_epoch_file_name(name)
     if file is None or file.kind != kind:
         raise ValueError(f"{name!r} is not the name of a {kind} file")
 

@@ -1,13 +1,15 @@
 """Growth of a state: the number of entries that a changelog's rows add to each key group.
 
+A file may note the growth of its states in the metadata of its schema. A reader of the note can
+count the entries of a state without looking up which keys are new.
+
     cowstate.growth    {state: [[gap, …], [entries, …]]}: JSON, deflated by zlib, as base64. A pair
                        of a gap and entries says by how many entries a key group grows; the gap is
                        the distance from the previous pair's key group, or from 0. A key group
                        without growth may be missing; a state without a count is missing
 
-The note is part of the schema's metadata in a file, which Arrow writes twice and does not compress.
-Gaps are small and repeat, so a key group takes a few bits. The note is optional. With the note, the
-code that applies the rows to a state with counted entries need not look up new keys.
+Arrow writes the metadata of a schema twice and does not compress the metadata, so the note must be
+short. Gaps are small and repeat, so a key group takes a few bits.
 """
 
 from __future__ import annotations

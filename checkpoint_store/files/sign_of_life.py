@@ -1,6 +1,6 @@
 """Signs of life: objects that keep the orphan sweep away from files that nothing names yet (I8).
 
-    <directory>/alive-<subtask>-<attempt>-<unique>.json    see state_file_name
+    <directory>/alive-<subtask>-<attempt>-<unique>.json    see epoch_file_name
 
 The sweep counts an unnamed file as old as the newest object of the file's directory. A writer that
 takes long puts signs of life into the directory until its files are named.
@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.document import encode_document
-from checkpoint_store.files.state_file_name import StateFileName
+from checkpoint_store.files.epoch_file_name import EpochFileName
 from checkpoint_store.objects.named_object import unique_of_uuid
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore
@@ -30,14 +30,14 @@ class SignsOfLife:
 
     @property
     def were_needed(self) -> bool:
-        """True if a sign was put."""
+        """True if the attempt took so long that it put a sign."""
         return bool(self._put)
 
     def put(self) -> None:
         """Put a sign of life. The previous sign stays beside the new sign: a listing in several
         pages may miss both a new object and the replaced object."""
         directory, subtask, attempt = self._place
-        sign = str(StateFileName(directory, "alive", subtask, attempt, unique_of_uuid()))
+        sign = str(EpochFileName(directory, "alive", subtask, attempt, unique_of_uuid()))
         self._store.put(sign, encode_document("sign-of-life", {}))
         replaced, self._put = self._put[:-1], [*self._put[-1:], sign]
         self._delete(replaced)

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.database_file_store import DatabaseFileStore
+from checkpoint_store.files.epoch_file_name import EpochFileName
 from checkpoint_store.files.key_bounds import key_bounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import (
@@ -33,7 +34,6 @@ from checkpoint_store.files.state_file import (
     encode_state_file,
     not_ours,
 )
-from checkpoint_store.files.state_file_name import StateFileName
 from checkpoint_store.files.state_handle import FileTail, StateHandle
 from checkpoint_store.objects.named_object import read_range, read_verified, unique_of_uuid
 from checkpoint_store.objects.object_store import ObjectStore
@@ -63,7 +63,7 @@ class StateFileStore:
         columns whose least and greatest values the handle records."""
         encoded = encode_state_file(rows, header)
         data = encoded.data
-        name = StateFileName(directory, header.kind, header.subtask, attempt, unique_of_uuid())
+        name = EpochFileName(directory, header.kind, header.subtask, attempt, unique_of_uuid())
         self.store.put(str(name), data)
         return StateHandle(
             kind=header.kind,

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
+from inspect import signature
 from typing import Any
 
 from checkpoint_store.errors import (
@@ -98,7 +100,8 @@ class FsspecObjectStore:
     def get(self, name: str) -> bytes:
         with self._access():
             try:
-                data: bytes = self._filesystem().cat_file(self._path(name))
+                options = _single_request(_client_of(self.url))
+                data: bytes = self._filesystem().cat_file(self._path(name), **options)
             except FileNotFoundError as error:
                 raise ObjectMissingError(self.url, name) from error
             return data
@@ -200,6 +203,16 @@ class FsspecObjectStore:
             self._filesystem().ls(self.url)
 
         return telling_client_errors(self.url, self.storage_options, listed)
+
+
+@cache
+def _single_request(client: type) -> dict[str, int]:
+    """Return options for `cat_file` that read an object with one request. Newer clients of S3 ask
+    for the size of an object first, to read a large object in parts at once. Restores read many
+    objects at once anyway."""
+    read = getattr(client, "_cat_file", None)
+    is_concurrent = read is not None and "max_concurrency" in signature(read).parameters
+    return {"max_concurrency": 1} if is_concurrent else {}
 
 
 def _note_no_conditional_create(url: str) -> None:

@@ -108,11 +108,12 @@ class LocalObjectStore:
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         infos = []
         for entry in self._scan(directory):
-            with suppress(FileNotFoundError):
-                if entry.name.startswith(prefix) and entry.is_file():
-                    status = entry.stat()
-                    name = f"{directory}/{entry.name}"
-                    infos.append(ObjectInfo(name, status.st_size, status.st_mtime))
+            if entry.name.startswith(prefix):
+                with suppress(FileNotFoundError):
+                    if entry.is_file():
+                        status = entry.stat()
+                        name = f"{directory}/{entry.name}"
+                        infos.append(ObjectInfo(name, status.st_size, status.st_mtime))
         return infos
 
     def list_directories(self, directory: str) -> Sequence[str]:

@@ -1,5 +1,8 @@
-"""Objects by their names: listings by the form of names, reads with the epoch in errors, names that
-no other writer has (I1), and names that several writers share."""
+"""Names of objects, and calls that use the names.
+
+Lists the objects whose names have some form, and reads an object with its epoch in the errors.
+Makes names that no other writer has (I1), and creates objects under names that writers share.
+"""
 
 from __future__ import annotations
 

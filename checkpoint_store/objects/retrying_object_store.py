@@ -14,9 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
-
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+from typing import TYPE_CHECKING, TypeVar
 
 from checkpoint_store.errors import (
     ObjectExistsError,
@@ -27,9 +25,11 @@ from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS, StoreCall
 
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
 _FIRST_WAIT_SECONDS = 0.25
 _LONGEST_WAIT_SECONDS = 5.0
-_JITTER = wait_random_exponential(_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS)
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -97,22 +97,42 @@ class RetryingObjectStore:
 
     def _call(self, operation: str, function: Callable[[], _T]) -> _T:
         with StoreCall(self.url, self._retry_seconds, self._clock) as call:
+            try:
+                return function()
+            except OSError as error:
+                failure = error
+            return self._repeated(call, operation, function, failure)
 
-            def give_up(state: RetryCallState) -> _T:
-                error = _error_of(state)
-                _log.debug("%s in %s is given up", operation, self.url, exc_info=error)
-                seconds = call.seconds_failing()
-                # Without a cause: the tracebacks of client libraries would fill the logs of Spark.
-                raise StoreUnavailableError(self.url, operation, seconds, _problem(error))
+    def _repeated(
+        self, call: StoreCall, operation: str, function: Callable[[], _T], failure: OSError
+    ) -> _T:
+        """Try a call again that has failed once."""
+        # Imported only after a failure: tenacity imports asyncio and many more modules.
+        from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
-            return Retrying(
-                retry=retry_if_exception_type(OSError),
-                after=lambda state: call.fails(_problem(_error_of(state))),
-                stop=lambda _: not call.seconds_left(),
-                wait=lambda state: min(_JITTER(state), call.seconds_left()),
-                retry_error_callback=give_up,
-                sleep=self._sleep,
-            )(function)
+        jitter = wait_random_exponential(_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS)
+        failures = [failure]
+
+        def attempt() -> _T:
+            if failures:
+                raise failures.pop()
+            return function()
+
+        def give_up(state: RetryCallState) -> _T:
+            error = _error_of(state)
+            _log.debug("%s in %s is given up", operation, self.url, exc_info=error)
+            seconds = call.seconds_failing()
+            # Without a cause: the tracebacks of client libraries would fill the logs of Spark.
+            raise StoreUnavailableError(self.url, operation, seconds, _problem(error))
+
+        return Retrying(
+            retry=retry_if_exception_type(OSError),
+            after=lambda state: call.fails(_problem(_error_of(state))),
+            stop=lambda _: not call.seconds_left(),
+            wait=lambda state: min(jitter(state), call.seconds_left()),
+            retry_error_callback=give_up,
+            sleep=self._sleep,
+        )(attempt)
 
 
 def _error_of(state: RetryCallState) -> BaseException:

@@ -17,8 +17,8 @@ retention deletes the manifest: the manifest may name any file. An unreadable ba
 effect if its epoch and run has no manifest.
 
 A run has an entry in `runs/` and a start in `begun/`. By these objects a zombie notices the end of
-its run (I9). So the sweep deletes the two objects only when every manifest is of a run with a
-number at least `RUNS_TO_RETAIN` greater.
+its run (I9). So the sweep deletes the two objects late: when the oldest run that still has a
+manifest began at least `RUNS_TO_RETAIN` runs after the zombie's run.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint
 from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
+from checkpoint_store.files.epoch_file_name import is_sign_of_life
 from checkpoint_store.files.sign_of_life import as_young_as_newest
-from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.objects.deletion import IsNeeded
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore
@@ -44,7 +44,8 @@ RUNS_TO_RETAIN = 1000
 
 
 class CheckpointOrphans:
-    """The SweptObjects of an operator's store."""
+    """SweptObjects for an operator's store: lists the possible orphans, and tells which objects are
+    needed."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

@@ -8,52 +8,32 @@ manifest.
 Only the live timeline counts, see run_lineage. No epoch is ever built upon the late objects of a
 zombie of an older run, nor upon epochs of a timeline abandoned by a rollback (I4).
 
-An aligned epoch without manifest counts: its last writer still writes the manifest, or died between
-barrier and manifest. An
-aligned epoch with a damaged manifest also counts: the checkpoint is rebuilt from the barriers if
-the barriers are intact; otherwise the error names the damaged object. Damage never leads to an
-older epoch.
+An aligned epoch without a manifest counts: the last writer is still writing the manifest, or died
+after publishing the barrier. An aligned epoch with a damaged manifest also counts: the checkpoint
+is rebuilt from the barriers if the barriers are intact; otherwise the error names the damaged
+object. A damaged manifest never makes an operator go back to an older epoch.
 """
 
 from __future__ import annotations
 
-import operator
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
 from checkpoint_store import object_names
-from checkpoint_store.epochs import operator_layout as layout
 from checkpoint_store.epochs.checkpoint_codec import (
     decode_metadata,
     encode_barrier,
     encode_metadata,
 )
 from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
-from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
-from checkpoint_store.epochs.checkpoint_share import (
-    AskedKeyGroups,
-    CheckpointShare,
-    share_of_own,
-)
 from checkpoint_store.epochs.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
     Run,
 )
-from checkpoint_store.epochs.operator_layout import (
-    BarrierName,
-    EpochDirectory,
-    ManifestName,
-    agreed_summary,
-)
+from checkpoint_store.epochs.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.epochs.published_objects import PublishedObjects
 from checkpoint_store.epochs.store_metadata import StoreMetadata
 from checkpoint_store.epochs.subtask_groups import HUNDREDS, SubtaskGroups
-from checkpoint_store.errors import ObjectMissingError, StoreMismatchError
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import key_group_range_of_subtask
-from checkpoint_store.files.schema_columns import are_same_types
 from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.named_object import read_or_create, unique_of_uuid
 from checkpoint_store.objects.object_store import ObjectStore
@@ -61,22 +41,8 @@ from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
 from checkpoint_store.operators.epoch_files import EpochFiles
 from checkpoint_store.runs.epoch_bases import EpochBases
-from checkpoint_store.runs.run_errors import RunOverError
 from checkpoint_store.runs.run_registry import RunRegistry
 from checkpoint_store.runs.run_starts import RunStarts
-
-# A host sends small output before the epoch has a manifest, so the next epoch may be quicker than
-# the manifest. If no manifest comes in this time, its writer has probably died.
-_SECONDS_UNTIL_MANIFEST = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
-
-# The fields that tell stores apart, each with its comparison. An adopted key may have nulls where
-# the operator's plan rules nulls out.
-_SAME: Mapping[str, Callable[[Any, Any], bool]] = {
-    "operator": operator.eq,
-    "max_parallelism": operator.eq,
-    "key_schema_json": are_same_types,
-    "store_id": operator.eq,
-}
 
 
 class CompletedCheckpointStore:
@@ -95,8 +61,7 @@ class CompletedCheckpointStore:
         self.starts = RunStarts(store)
         self._retention = CheckpointRetention(store, self._published, self.starts)
         self.completion = CheckpointCompletion(store, self._published, groups)
-        self._reader = CheckpointReader(store, self._published)
-        self.bases = EpochBases(store, self._published, self._reader, self.starts)
+        self.bases = EpochBases(store, self._published, self.starts, self.completion)
         self.runs = RunRegistry(store, self._greatest_run_number)
         self._metadata: StoreMetadata | None = None
 
@@ -108,7 +73,7 @@ class CompletedCheckpointStore:
         """
         data = read_or_create(self._store, object_names.STORE, encode_metadata(metadata))
         stored = decode_metadata(data, Source(self._store.url, object_names.STORE))
-        self._check_same(stored, metadata)
+        stored.check_same(metadata, self._store.url)
         self._metadata = stored
         self.files.open(stored.store_id)
         return stored
@@ -116,13 +81,7 @@ class CompletedCheckpointStore:
     def check(self, metadata: StoreMetadata) -> None:
         """Raise StoreMismatchError unless the store was opened for this metadata. Reads nothing."""
         assert self._metadata is not None, "open the store first"
-        self._check_same(self._metadata, metadata)
-
-    def _check_same(self, stored: StoreMetadata, metadata: StoreMetadata) -> None:
-        for field, same in _SAME.items():
-            actual, expected = getattr(stored, field), getattr(metadata, field)
-            if not same(actual, expected):
-                raise StoreMismatchError(self._store.url, field, str(actual), str(expected))
+        self._metadata.check_same(metadata, self._store.url)
 
     def _greatest_run_number(self) -> int:
         """The greatest number of any run, including runs whose marks are gone. The epochs of a
@@ -156,41 +115,6 @@ class CompletedCheckpointStore:
         last barrier sees all barriers. See checkpoint_completion."""
         return self.completion.complete(epoch, run, parallelism, subtask)
 
-    def completed_at(
-        self, epoch: int, run: Run, parallelism: int, own: Barrier | None = None
-    ) -> CheckpointShare | None:
-        """The checkpoint that `run` completed at `epoch`; None if the run published no barrier of
-        `epoch`.
-
-        `own`: the asking subtask's barrier, already published and completed; None to read the whole
-        checkpoint. The hot path costs one listing, of the manifests of `epoch` and of the next
-        epoch. The listing is repeated for a moment if the last subtask of `epoch` still writes the
-        manifest. A manifest is read only if a subtask published two barriers, because the other
-        barrier may count instead of `own`. Raises PartialEpochError (I5); RunOverError (I9), if a
-        later run has completed either epoch; CorruptObjectError, if neither a manifest nor its
-        barriers are intact.
-        """
-        names = self._manifests_of(epoch, run)
-        if own is not None:
-            for seconds in _SECONDS_UNTIL_MANIFEST:
-                if names:
-                    break
-                time.sleep(seconds)
-                names = self._manifests_of(epoch, run)
-            summary = agreed_summary(names)
-            if summary is not None:
-                return share_of_own(own, summary)
-        if not names and self.complete(epoch, run, parallelism):
-            names = self._manifests_of(epoch, run)
-        asked = None if own is None else self._asked(own)
-        return self._reader.share_of(EpochDirectory(epoch, run.number), names, asked, run)
-
-    def _manifests_of(self, epoch: int, run: Run) -> list[ManifestName]:
-        """The manifests that `run` wrote at `epoch`. Raises RunOverError."""
-        manifests = self._published.manifests_until(epoch + 1)
-        self._check_no_later(run, manifests)
-        return [m for m in manifests if (m.epoch, m.run_number) == (epoch, run.number)]
-
     def latest_before(self, epoch: int, run: Run | None = None) -> CompletedCheckpoint | None:
         """The checkpoint that `epoch` starts from; None if there was no epoch before. Writes
         nothing.
@@ -199,19 +123,6 @@ class CompletedCheckpointStore:
         """
         share = self.bases.before(epoch, run, None)
         return None if share is None else share.whole
-
-    def whole(self, share: CheckpointShare) -> CompletedCheckpoint:
-        """The whole checkpoint, with all barriers, of which a share was read. Raises the errors of
-        `completed_at`, and ObjectMissingError if the checkpoint is gone."""
-        if share.whole is not None:
-            return share.whole
-        key = EpochDirectory(share.epoch, share.run.number)
-        names = self._published.manifests(key.epoch, key.run_number)
-        whole = self._reader.whole_of(key, names)
-        if whole is None:
-            text = layout.manifest_prefix(key.epoch, key.run_number)
-            raise ObjectMissingError(self._store.url, f"{object_names.MANIFESTS}/{text}*")
-        return whole
 
     def retain(self, min_epochs: int) -> int:
         """Retain the newest `min_epochs` epochs (at least 2). Delete the objects that only expired
@@ -223,15 +134,3 @@ class CompletedCheckpointStore:
         checkpoint_orphans."""
         orphans = CheckpointOrphans(self._store)
         return sweep_orphans(self._store, orphans, grace_seconds, now)
-
-    def _asked(self, own: Barrier) -> AskedKeyGroups:
-        assert self._metadata is not None, "open the store first"
-        most = self._metadata.max_parallelism
-        return AskedKeyGroups.of_subtask(most, own.parallelism, own.subtask)
-
-    def _check_no_later(self, run: Run, manifests: Sequence[ManifestName]) -> None:
-        """Raise RunOverError for a run that a later run has overtaken. The older run may go on for
-        a while, or begin late, but nothing is ever built upon the older run's objects."""
-        newest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
-        if newest is not None and newest.run_number > run.number:
-            raise RunOverError(self._store.url, run, newest.run_number, newest.epoch)

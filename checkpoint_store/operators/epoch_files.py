@@ -17,10 +17,10 @@ from checkpoint_store.epochs.completed_checkpoint import OperatorStateHandle
 from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.database_file_store import DatabaseFileStore
+from checkpoint_store.files.epoch_file_name import EpochFileName, NamedKind
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.sign_of_life import SignsOfLife
 from checkpoint_store.files.state_file import StateFileHeader
-from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
 from checkpoint_store.objects.named_object import read_verified, unique_of_uuid
@@ -82,7 +82,7 @@ class AttemptFiles:
 
         def new_name(kind: NamedKind) -> str:
             directory = str(by.directory)
-            return str(StateFileName(directory, kind, by.subtask, by.attempt, unique_of_uuid()))
+            return str(EpochFileName(directory, kind, by.subtask, by.attempt, unique_of_uuid()))
 
         databases = DatabaseFileStore(self._store)
         return databases.write(folder, contents, uploaded, by.epoch, new_name)
@@ -94,7 +94,7 @@ class AttemptFiles:
         `broadcast`: for each non-empty broadcast state, its name and the checksum of its
         content."""
         by, unique = self.attempt, unique_of_uuid()
-        name = StateFileName(str(by.directory), "operator-state", by.subtask, by.attempt, unique)
+        name = EpochFileName(str(by.directory), "operator-state", by.subtask, by.attempt, unique)
         self._store.put(str(name), data)
         return OperatorStateHandle(
             name=str(name),

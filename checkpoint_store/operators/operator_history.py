@@ -77,7 +77,7 @@ class _WholeEpoch:
 
 
 @dataclass(slots=True)
-class _Listed:
+class _ListedEpochs:
     """The runs and epochs of the last listing, and their live timeline."""
 
     begun: Sequence[BegunName] = ()
@@ -101,7 +101,7 @@ class OperatorHistory:
     _reader: CheckpointReader = field(init=False, repr=False, compare=False)
     _starts: RunStarts = field(init=False, repr=False, compare=False)
     _epochs: dict[int, _WholeEpoch] = field(default_factory=dict)
-    _listed: _Listed = field(default_factory=_Listed, repr=False, compare=False)
+    _listed: _ListedEpochs = field(default_factory=_ListedEpochs, repr=False, compare=False)
     _same: dict[tuple[EpochDirectory, EpochDirectory], bool] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -140,7 +140,7 @@ class OperatorHistory:
 
     @property
     def timeline(self) -> tuple[EpochDirectory, ...]:
-        """The live timeline at the last call of `versions`, newest first; see Lineage.epochs."""
+        """The live timeline at the last call of `versions`, newest first; see RunLineage.epochs."""
         return self._listed.timeline
 
     def left_behind(self, read: EpochDirectory) -> tuple[EpochDirectory, ...]:
@@ -241,7 +241,9 @@ class OperatorHistory:
             lineage = lineage_of(begun, written)
         if lineage.contradiction is not None:
             raise contradicting(self.url, lineage.contradiction)
-        self._listed = _Listed(begun, manifests, frozenset(written), lineage.epochs, lineage.rivals)
+        self._listed = _ListedEpochs(
+            begun, manifests, frozenset(written), lineage.epochs, lineage.rivals
+        )
         oldest = min((directory.epoch for directory in manifests), default=-1)
         last_whole: int | None = None
         cleaned = False

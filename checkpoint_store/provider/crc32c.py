@@ -38,7 +38,8 @@ def _continued(sums: Any, column: Any) -> Any:
     ends: Any = pa.Array.from_buffers(pa.int32(), column.offset + len(column) + 1, [None, offsets])
     ends = ends.slice(column.offset).cast(pa.int64())
     starts = ends[:-1]
-    sizes = pc.subtract(ends[1:], starts)
+    # A null may take bytes.
+    sizes = pc.if_else(column.is_valid(), pc.subtract(ends[1:], starts), 0)
     if pc.any(pc.not_equal(pc.bit_wise_and(pc.bit_wise_or(starts, sizes), 7), 0)).as_py():
         raise ValueError("a row of no whole number of words")
     bytes_ = data or pa.py_buffer(b"")
@@ -67,7 +68,8 @@ def _with_word(sums: Any, words: Any) -> Any:
 
 @cache
 def _tables() -> tuple[Any, ...]:
-    """A table for each byte of a word, first byte first: the byte's effect on the checksum."""
+    """One table for each byte of a word, first byte first. Entry `value` of a table is the effect
+    on the checksum if the byte has this value."""
     last = []
     for byte in range(256):
         value = byte

@@ -6,10 +6,15 @@ The schema's metadata in the footer has the file's identity, the schemas of key 
 number of rows, the CRC-32 of each record batch (message and body), and the CRC-32 of the footer,
 computed with its own eight digits as zeros. Rows may carry checksums of their own. All checks are
 made before rows are returned.
+
+Keys, and values, are a column of type fixed_size_binary if the rows of the first record batch have
+one width. In a file of several record batches, a column beside it has the rows of each record batch
+whose rows have other widths.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 import zlib
 from dataclasses import dataclass
@@ -17,6 +22,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkpoint_store.errors import UnsupportedFormatError
 from checkpoint_store.files.document import Source
@@ -35,8 +41,9 @@ FORMAT_VERSION = 1
 _MAGIC = b"ARROW1"
 _HEAD_BYTES = 8
 _TAIL_BYTES = 4 + len(_MAGIC)
-_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
-_CHECKSUM = pa.field("checksum", pa.int32(), nullable=False)
+_ROWS = ("key", "value")
+_COLUMNS_OF_ROWS = ("key", "other_key", "value", "other_value")
+_CHECKSUM = "checksum"
 _FOOTER_CHECKSUM = "cowstate.footer_crc32"
 _ROW_CHECKSUM = "cowstate.row_checksum"
 _FOOTER_DIFFERS = "the checksum of its footer differs"
@@ -82,7 +89,7 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
         _check_format(stated, source)
         _check_identity(stated, name)
         batches = _batches(data, stated)
-        key, value = stated["cowstate.key_schema"], stated["cowstate.value_schema"]
+        key, value = _unpacked(stated["cowstate.schemas"])
         return ProviderFile(name, StateSchemas.of(key, value, str(name)), batches)
     except UnsupportedSparkTypeError as error:
         raise UnreadableStateError(source.url, source.name, str(error)) from error
@@ -90,6 +97,15 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
         raise source.corrupt(f"its footer has no {error}") from error
     except (TypeError, ValueError) as error:
         raise source.corrupt(str(error)) from error
+
+
+def _unpacked(schemas: str) -> tuple[str, str]:
+    """The schemas of key and value, as JSON. Raises ValueError."""
+    try:
+        key, value = zlib.decompress(base64.b64decode(schemas)).decode().split("\n")
+    except zlib.error as error:
+        raise ValueError(f"its schemas are not what was written: {error}") from error
+    return key, value
 
 
 def _metadata(data: bytes) -> dict[str, str]:
@@ -149,16 +165,36 @@ def _batches(data: bytes, metadata: dict[str, str]) -> tuple[pa.RecordBatch, ...
             raise ValueError(f"record batch {index}: its checksum differs")
     batches = _decoded(data)
     has_checksums = _ROW_CHECKSUM in metadata
-    schema = _SCHEMA.append(_CHECKSUM) if has_checksums else _SCHEMA
+    rows = []
     for index, batch in enumerate(batches):
-        if not batch.schema.equals(schema):
-            raise ValueError(f"its columns are {batch.schema.names}, not {schema.names}")
-        if has_checksums and not crc32c_of_rows(batch[0], batch[1]).equals(batch[2]):
+        _check_columns(batch.schema, has_checksums)
+        keys, values = (_rows(batch, name) for name in _ROWS)
+        if has_checksums and not crc32c_of_rows(keys, values).equals(batch[_CHECKSUM]):
             raise ValueError(f"record batch {index}: a row's checksum differs")
-    rows, stated = sum(batch.num_rows for batch in batches), metadata["cowstate.rows"]
-    if str(rows) != stated:
-        raise ValueError(f"it has {rows} rows and says {stated}")
-    return tuple(batch.select(_SCHEMA.names) for batch in batches)
+        rows.append(pa.record_batch([keys, values], [*_ROWS]))
+    count, stated = sum(batch.num_rows for batch in rows), metadata["cowstate.rows"]
+    if str(count) != stated:
+        raise ValueError(f"it has {count} rows and says {stated}")
+    return tuple(rows)
+
+
+def _check_columns(schema: pa.Schema, has_checksums: bool) -> None:
+    """Raises ValueError if these are not the columns of a state file."""
+    rows = [name for name in _COLUMNS_OF_ROWS if name in _ROWS or name in schema.names]
+    names = [*rows, _CHECKSUM] if has_checksums else rows
+    if schema.names != names or not all(_is_binary(schema.field(name).type) for name in rows):
+        columns = ", ".join(f"{column.name} {column.type}" for column in schema)
+        raise ValueError(f"its columns are {columns}")
+
+
+def _is_binary(column_type: pa.DataType) -> bool:
+    return pa.types.is_binary(column_type) or pa.types.is_fixed_size_binary(column_type)
+
+
+def _rows(batch: Any, name: str) -> Any:
+    """The keys or values of a record batch, as binary."""
+    rows, other = batch[name].cast(pa.binary()), f"other_{name}"
+    return pc.coalesce(rows, batch[other]) if other in batch.schema.names else rows
 
 
 def _decoded(data: bytes) -> list[Any]:

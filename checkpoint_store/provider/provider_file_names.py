@@ -222,13 +222,14 @@ class ProviderFiles:
         uniques: Collection[str] | None = None,
         partitions: int | None = None,
     ) -> StateId | None:
-        """The state that counts as `version`; None if the version has no file.
+        """The state that counts as `version`: the state with the greatest generation. None if the
+        version has no file.
 
-        `uniques`: the ids of the states that may count, None for all states. `partitions`: the
-        number of partitions; states rescaled to another number are left out. A state has the
-        generation of its changelog or, without a changelog, of another file. In `uniques`, the id
-        of a rescaled state and the id of the replaced state stand for each other, so the same
-        `uniques` find the state for either number of partitions.
+        The generation of a state is the generation of its changelog or, if the state has no
+        changelog, of its newest file. `uniques`: the ids of the states that may count; None for all
+        states. The id of a rescaled state also stands for the state that it replaced, and the other
+        way round, so a caller need not know if the query was rescaled. `partitions`: the number of
+        partitions; a state rescaled to another number does not count.
         """
         there = self._newest_first(version, partitions)
         if uniques is not None:

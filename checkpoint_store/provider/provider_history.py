@@ -70,7 +70,7 @@ from checkpoint_store.states.state_history import (
 
 
 @dataclass(frozen=True)
-class _Listed:
+class _ListedCheckpoint:
     """The content of the checkpoint at the last look: partitions, with the files of partition 0,
     and commits by batch. All batches from the oldest that can be restored are versions. A later
     batch that cannot be restored is damaged, and reading the batch is an error."""
@@ -95,7 +95,7 @@ class ProviderHistory:
     store: ProviderStore
     files: ObjectStore
     open_place: OpenStore
-    _listed: _Listed = field(repr=False, compare=False)
+    _listed: _ListedCheckpoint = field(repr=False, compare=False)
 
     @classmethod
     def of(
@@ -106,7 +106,7 @@ class ProviderHistory:
         files = state_files(checkpoint, open_place)
         stored = partitions_of(checkpoint, files, store.operator_id, store.name)
         dealt = DealtPartitions(stored, QueryPartitions(checkpoint), None)
-        return cls(checkpoint, store, files, open_place, _Listed(dealt))
+        return cls(checkpoint, store, files, open_place, _ListedCheckpoint(dealt))
 
     @property
     def url(self) -> str:
@@ -169,7 +169,7 @@ class ProviderHistory:
             partitions=after,
         )
 
-    def listed_with(self, version: int) -> _Listed:
+    def listed_with(self, version: int) -> _ListedCheckpoint:
         """The last look at the checkpoint, or a new look if the last one did not show the version.
         Raises VersionNotRetainedError."""
         listed = self._listed
@@ -243,7 +243,7 @@ class ProviderHistory:
             ids = uniques if number < dealt.after(batch) else None
             yield partition, partition.state_at(batch + 1, ids, partitions)
 
-    def _refreshed(self, *, anew: bool = False) -> _Listed:
+    def _refreshed(self, *, anew: bool = False) -> _ListedCheckpoint:
         """List the commits. Files are listed again only if the commits have changed, or `anew`;
         with `anew` the place of the files is looked up, too."""
         if anew:
@@ -256,7 +256,9 @@ class ProviderHistory:
             if anew or first.files.has_rescaled or listed.dealt.was_rescaled:
                 operator, name = self.store.operator_id, self.store.name
                 stored = partitions_of(self.checkpoint, self.files, operator, name)
-            listed = self._listed = _Listed(DealtPartitions(stored, query, first), commits)
+            listed = self._listed = _ListedCheckpoint(
+                DealtPartitions(stored, query, first), commits
+            )
         return listed
 
     @cached_property

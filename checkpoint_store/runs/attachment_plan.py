@@ -31,7 +31,7 @@ from checkpoint_store.errors import PartialEpochError
 from checkpoint_store.runs.checkpoint_location import owner_of
 from checkpoint_store.runs.rival_checkpoints import AreSame, Completed, whole_rivals
 from checkpoint_store.runs.run_errors import NoEpochToAttachError, RunChoiceError
-from checkpoint_store.runs.run_lineage import Lineage, lineage_of, timeline_of
+from checkpoint_store.runs.run_lineage import RunLineage, lineage_of, timeline_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _began_after(runs: StoredRuns, committed: int) -> bool:
     return oldest.epoch > committed and name.base is None and name.first_epoch == oldest.epoch
 
 
-def _certain(runs: StoredRuns, lineage: Lineage, committed: int) -> tuple[EpochDirectory, ...]:
+def _certain(runs: StoredRuns, lineage: RunLineage, committed: int) -> tuple[EpochDirectory, ...]:
     """The live timeline. Raises RunChoiceError if runs contradict each other up to batch
     `committed`."""
     contradiction = lineage.contradiction
@@ -279,7 +279,9 @@ def _unclear(runs: StoredRuns, epochs: Iterable[EpochDirectory]) -> RunChoiceErr
     return RunChoiceError(runs.url, problem, runs.told(numbers))
 
 
-def _might_count(directory: EpochDirectory, lineage: Lineage, base: EpochDirectory | None) -> bool:
+def _might_count(
+    directory: EpochDirectory, lineage: RunLineage, base: EpochDirectory | None
+) -> bool:
     contradiction = lineage.contradiction
     is_disputed = contradiction and directory.epoch >= contradiction.newer.first_epoch
     is_later = base is None or directory.epoch > base.epoch
@@ -289,10 +291,13 @@ def _might_count(directory: EpochDirectory, lineage: Lineage, base: EpochDirecto
 def _cuts(
     runs: StoredRuns, base: EpochDirectory | None, under_way: int | None
 ) -> tuple[EpochDirectory, ...]:
-    """The cuts of an Attachment. `under_way`: an epoch that a driver may still commit; None if
-    there is no such epoch, or if committed epochs after the base do not count. The epoch under way
-    is not cut, unless its run has already noted the epoch as committed. The run of the base always
-    has a cut, at the base if the run has no later epoch to cut."""
+    """The cuts of an Attachment: for each older run the run's last epoch after the base.
+
+    The run of the base always has a cut: at the base, if the run has no later epoch. `under_way`:
+    an epoch that a driver may still commit; None if there is none, or if committed epochs after the
+    base do not count. The epoch under way is not cut, unless the run has noted the epoch as
+    committed.
+    """
     noted = {name.run.number: name.first_epoch for name in runs.begun if name.way == "reached"}
     newest = {} if base is None else {base.run_number: base}
     for each in sorted(runs.written, key=lambda each: each.epoch):
@@ -304,7 +309,7 @@ def _cuts(
 
 def _goes_on_from(
     runs: StoredRuns,
-    lineage: Lineage,
+    lineage: RunLineage,
     base: EpochDirectory | None,
     committed: int,
     under_way: int | None,

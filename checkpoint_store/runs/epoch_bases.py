@@ -1,7 +1,8 @@
 """Finds the checkpoint that an epoch starts from, on the live timeline (I4). See run_lineage.
 
-With very many hosts, each host takes the short way: list the starts of runs and the manifests of
-two epochs. The short way is enough in two cases:
+A subtask that published its barrier of the epoch before goes on from there (`completed_at`). A host
+that starts looks for the base (`before`). With very many hosts, each host takes the short way: list
+the starts of runs and the manifests of two epochs. The short way is enough in two cases:
 
 - the run goes on from its own epoch;
 - the run's driver has looked at the whole timeline when the query started, only the newest older
@@ -12,30 +13,45 @@ In all other cases the host lists everything.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 
+from checkpoint_store import object_names
+from checkpoint_store.epochs import operator_layout as layout
+from checkpoint_store.epochs.checkpoint_completion import CheckpointCompletion
 from checkpoint_store.epochs.checkpoint_reader import CheckpointReader
 from checkpoint_store.epochs.checkpoint_share import (
     AskedKeyGroups,
     CheckpointShare,
     share_of_all,
+    share_of_own,
 )
 from checkpoint_store.epochs.checkpoint_summary import CheckpointSummary
-from checkpoint_store.epochs.completed_checkpoint import Run
-from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory, ManifestName
+from checkpoint_store.epochs.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+from checkpoint_store.epochs.operator_layout import (
+    BegunName,
+    EpochDirectory,
+    ManifestName,
+    agreed_summary,
+)
 from checkpoint_store.epochs.published_objects import PublishedObjects, latest_first
-from checkpoint_store.errors import EpochNotRetainedError
+from checkpoint_store.errors import EpochNotRetainedError, ObjectMissingError
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.runs.checkpoint_location import has_one_location
 from checkpoint_store.runs.rival_checkpoints import are_same, whole_rivals
 from checkpoint_store.runs.run_errors import (
     ContradictingRunsError,
     OvertakenRunError,
+    RunOverError,
     contradicting,
 )
-from checkpoint_store.runs.run_lineage import Lineage, lineage_of
+from checkpoint_store.runs.run_lineage import RunLineage, lineage_of
 from checkpoint_store.runs.run_starts import RunStarts, began_before
+
+# A host sends small output before the epoch has a manifest, so the next epoch may be quicker than
+# the manifest. If no manifest comes in this time, its writer has probably died.
+_SECONDS_UNTIL_MANIFEST = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 
 
 class EpochBases:
@@ -45,13 +61,70 @@ class EpochBases:
         self,
         store: ObjectStore,
         published: PublishedObjects,
-        reader: CheckpointReader,
         starts: RunStarts,
+        completion: CheckpointCompletion,
     ) -> None:
         self._store = store
         self._published = published
-        self._reader = reader
+        self._reader = CheckpointReader(store, published)
         self._starts = starts
+        self._completion = completion
+
+    def completed_at(
+        self,
+        epoch: int,
+        run: Run,
+        parallelism: int,
+        own: Barrier | None = None,
+        asked: AskedKeyGroups | None = None,
+    ) -> CheckpointShare | None:
+        """The share, for the key groups `asked`, of the checkpoint that `run` completed at `epoch`;
+        the whole checkpoint if `asked` is None. None if the run published no barrier of `epoch`.
+
+        `own`: the asking subtask's barrier, already published and completed; None if the subtask
+        has no such barrier. The hot path costs one listing, of the manifests of `epoch` and of the
+        next epoch. The listing is repeated for a moment if the last subtask of `epoch` still writes
+        the manifest. A manifest is read only if a subtask published two barriers, because the other
+        barrier may count instead of `own`. Raises PartialEpochError (I5); RunOverError (I9), if a
+        later run has completed either epoch; CorruptObjectError, if neither a manifest nor its
+        barriers are intact.
+        """
+        names = self._manifests_of(epoch, run)
+        if own is not None:
+            for seconds in _SECONDS_UNTIL_MANIFEST:
+                if names:
+                    break
+                time.sleep(seconds)
+                names = self._manifests_of(epoch, run)
+            summary = agreed_summary(names)
+            if summary is not None:
+                return share_of_own(own, summary)
+        if not names and self._completion.complete(epoch, run, parallelism):
+            names = self._manifests_of(epoch, run)
+        return self._reader.share_of(EpochDirectory(epoch, run.number), names, asked, run)
+
+    def _manifests_of(self, epoch: int, run: Run) -> list[ManifestName]:
+        """The manifests that `run` wrote at `epoch`. Raises RunOverError if a later run has
+        overtaken `run`. The older run may go on for a while, or begin late, but nothing is ever
+        built upon the older run's objects."""
+        manifests = self._published.manifests_until(epoch + 1)
+        newest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
+        if newest is not None and newest.run_number > run.number:
+            raise RunOverError(self._store.url, run, newest.run_number, newest.epoch)
+        return [m for m in manifests if (m.epoch, m.run_number) == (epoch, run.number)]
+
+    def whole(self, share: CheckpointShare) -> CompletedCheckpoint:
+        """The whole checkpoint, with all barriers, of which a share was read. Raises the errors of
+        `completed_at`, and ObjectMissingError if the checkpoint is gone."""
+        if share.whole is not None:
+            return share.whole
+        key = EpochDirectory(share.epoch, share.run.number)
+        names = self._published.manifests(key.epoch, key.run_number)
+        whole = self._reader.whole_of(key, names)
+        if whole is None:
+            text = layout.manifest_prefix(key.epoch, key.run_number)
+            raise ObjectMissingError(self._store.url, f"{object_names.MANIFESTS}/{text}*")
+        return whole
 
     def before(
         self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
@@ -75,7 +148,7 @@ class EpochBases:
                 return share
         return self._latest_before(epoch, run, begun, asked)
 
-    def lineage(self) -> Lineage:
+    def lineage(self) -> RunLineage:
         """The epochs that count, see run_lineage. Costs three listings."""
         written = self._written(self._published.manifests())
         return lineage_of(self._starts.names(), written)
@@ -160,13 +233,13 @@ class EpochBases:
             self._check_retained(epoch, of_timeline or manifests)
         return None
 
-    def _check_certain(self, lineage: Lineage, epoch: int) -> None:
+    def _check_certain(self, lineage: RunLineage, epoch: int) -> None:
         contradiction = lineage.contradiction
         if contradiction is not None and epoch > contradiction.newer.first_epoch:
             raise contradicting(self._store.url, contradiction)
 
     def _check_not_overtaken(
-        self, lineage: Lineage, epoch: int, run: Run, *, is_under_way: bool
+        self, lineage: RunLineage, epoch: int, run: Run, *, is_under_way: bool
     ) -> None:
         """Raise OvertakenRunError if an older run is past the epoch that `run` asks for. Either the
         older run goes on, or the query was taken back and the query's driver did not notice
@@ -206,7 +279,7 @@ class EpochBases:
             raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
 
 
-def _begins_anew(lineage: Lineage, begun: Sequence[BegunName]) -> bool:
+def _begins_anew(lineage: RunLineage, begun: Sequence[BegunName]) -> bool:
     """True if the query was taken back to its beginning and has no epoch since then."""
     newest = (name for name in begun if name.run.number == lineage.newest_run)
     return any(name.way == "back" and name.base is None for name in newest)

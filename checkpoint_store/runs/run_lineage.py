@@ -59,16 +59,18 @@ class Contradiction:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class RunLineage:
     """The live timeline.
 
-    `epochs`: newest first. If several of the newest runs have run the newest epoch, `epochs` lists
-    the epoch once per run, the newest run first. `newest_run`: the number of the run that counts
-    last, 0 if there is no run. `written`: the newest epoch of which `newest_run` has written any
-    object, -1 if there is no epoch; for a query that was taken back, the base. `reached`: equal to
-    `written`, or the later epoch of the run's `reached` note. `contradiction`: None if the timeline
-    is certain; otherwise the contradiction that begins first, and `epochs` holds the epochs common
-    to all runs.
+    - `epochs`: the epochs, newest first. If several of the newest runs have run the newest epoch,
+      the epoch is listed once for each of these runs, the newest run first.
+    - `newest_run`: the number of the run that counts last; 0 if there is no run.
+    - `written`: the newest epoch of which `newest_run` has written an object; the base if the run
+      took the query back and has written nothing yet; -1 if there is no epoch.
+    - `reached`: the epoch in the run's `reached` note if it is later than `written`; otherwise
+      `written`.
+    - `contradiction`: the first contradiction between runs; None if the timeline is certain. With a
+      contradiction, `epochs` lists only the epochs common to all runs.
     """
 
     epochs: tuple[EpochDirectory, ...]
@@ -85,7 +87,7 @@ class Lineage:
         return newest if len(newest) > 1 else ()
 
 
-def lineage_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> Lineage:
+def lineage_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> RunLineage:
     """Find the live timeline. `begun`: the starts of runs; `written`: every epoch and run of which
     the store has any object."""
     return _scan_of(begun, written).lineage()
@@ -141,7 +143,7 @@ class _Scan:
         # By run: the run that counted last before the run began to count; 0 for none.
         self._before: dict[int, int] = {}
 
-    def lineage(self) -> Lineage:
+    def lineage(self) -> RunLineage:
         newest, contradiction = 0, None
         for number in sorted(self._begun.keys() | self._epochs.keys()):
             if self._was_taken_back(number):
@@ -158,7 +160,9 @@ class _Scan:
         if contradiction is not None:
             first = contradiction.newer.first_epoch
             epochs = tuple(each for each in epochs if each.epoch < first)
-        return Lineage(epochs, newest, self._written(newest), self._reached(newest), contradiction)
+        return RunLineage(
+            epochs, newest, self._written(newest), self._reached(newest), contradiction
+        )
 
     def _gone_on(self, back: int) -> tuple[int, Contradiction | None]:
         """The run that counts last after run `back` took the query back. An older run counts if the
@@ -217,12 +221,13 @@ class _Scan:
         return self._epochs[number][-1] if name is None else name.first_epoch
 
     def _reached(self, number: int) -> int:
-        """The newest epoch of the timeline that ends with a run, or the later epoch of the run's
-        `reached` note."""
+        """The epoch that a run has reached: the epoch in the run's `reached` note, or the newest
+        written epoch if the run has no later note."""
         return self._reach.get(number, self._written(number))
 
     def _written(self, number: int) -> int:
-        """The newest epoch of the timeline that ends with a run."""
+        """The newest epoch that a run has written. If the run has written no epoch: the run's base;
+        -1 without a base."""
         if number in self._epochs:
             return self._epochs[number][0]
         base = self._begun[number].base if number in self._begun else None

@@ -1,7 +1,7 @@
 """Compares two Arrow arrays value by value, nested values as a whole. Pure, and vectorised.
 
-Null equals null, and NaN equals NaN. Lists are equal if their elements are equal, in order; maps if
-their entries are equal, in any order.
+Null equals null. Floats are equal if their bits are equal, so NaN equals NaN. Lists are equal if
+their elements are equal, in order; maps if their entries are equal, in any order.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from checkpoint_store.states.key_codes import value_codes
 
 _Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
+_INTEGERS: dict[int, pa.DataType] = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def same_values(left: Any, right: Any) -> _Flags:
@@ -29,6 +30,9 @@ def same_values(left: Any, right: Any) -> _Flags:
             same &= same_values(left_field, right_field)
     elif pa.types.is_list(left.type) or pa.types.is_map(left.type):
         same = _same_collections(left, right, valid)
+    elif pa.types.is_floating(left.type):
+        bits = _INTEGERS[left.type.bit_width]
+        same = same_values(left.view(bits), right.view(bits))
     elif _is_compared(left.type):
         same = pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
     else:
@@ -66,13 +70,8 @@ def _entries_by_key(left: Any, right: Any, owners: _Numbers) -> list[tuple[Any, 
 
 
 def _is_compared(arrow_type: pa.DataType) -> bool:
-    """True if pyarrow's `equal` gives the result of `same_values` for values of the type. For
-    floats the results differ: `equal` says that NaN differs from NaN."""
-    return not (
-        pa.types.is_floating(arrow_type)
-        or pa.types.is_null(arrow_type)
-        or pa.types.is_interval(arrow_type)
-    )
+    """True if pyarrow has `equal` for values of the type."""
+    return not (pa.types.is_null(arrow_type) or pa.types.is_interval(arrow_type))
 
 
 def _valid(array: Any) -> _Flags:

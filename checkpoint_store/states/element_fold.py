@@ -85,8 +85,8 @@ def element_rows(rows: pa.Table, kind: str, column: Any, schema: pa.Schema) -> p
 
 
 def _value_of_key(column: Any, value_type: Any) -> tuple[Any, Any]:
-    """The element of each key, 0 if the key has a value and null otherwise; and the values without
-    their expiry."""
+    """Split a column of values into elements and values. The element of a key with a value is 0,
+    the element of a key without a value is null. The returned values have no expiry."""
     absent = pc.is_null(column)
     elements = pc.if_else(absent, pa.scalar(None, pa.int64()), pa.scalar(0, pa.int64()))
     return elements, evolved(column, value_type)

@@ -7,7 +7,8 @@ at least the rows of the wanted keys, and perhaps more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
 _NULL = np.uint64(0x5851F42D4C957F2D)
 
+_SIEVE_PLACES = 8
+_MOST_PLACES = 1 << 26
+
 
 def key_hashes(rows: pa.Table, key_names: Sequence[str]) -> Hashes:
     """Hash the key columns of each row."""
@@ -29,6 +33,31 @@ def key_hashes(rows: pa.Table, key_names: Sequence[str]) -> Hashes:
         parts = [_column_hashes(chunk) for chunk in column.chunks]
         hashes = _mixed(hashes, np.concatenate([np.empty(0, np.uint64), *parts]))
     return hashes
+
+
+@dataclass(frozen=True, slots=True)
+class KeySieve:
+    """Filter for the rows of some keys. About one in `_SIEVE_PLACES` rows of other keys passes,
+    too. `flags`: true at the places that the hashes of the keys give."""
+
+    key_names: tuple[str, ...]
+    flags: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of_keys(cls, rows: pa.Table, key_names: tuple[str, ...]) -> Self:
+        """The sieve for the keys of `rows`."""
+        places = min(_SIEVE_PLACES * rows.num_rows, _MOST_PLACES)
+        sieve = cls(key_names, np.zeros(1 << places.bit_length(), np.bool_))
+        sieve.flags[sieve._places(rows)] = True
+        return sieve
+
+    def passing(self, rows: pa.Table) -> pa.Table:
+        """The rows that pass, in order."""
+        return rows.filter(pa.array(self.flags[self._places(rows)]))
+
+    def _places(self, rows: pa.Table) -> npt.NDArray[np.int64]:
+        hashes = key_hashes(rows, self.key_names)
+        return (hashes & np.uint64(len(self.flags) - 1)).view(np.int64)
 
 
 def _column_hashes(array: Any) -> Hashes:

@@ -94,10 +94,10 @@ class KnownState:
         """The bytes of the state in memory."""
         return sum(part.nbytes for part in self.parts)
 
-    def rows_of(self, keys: pa.Table) -> list[pa.Table]:
-        """All rows of the keys, in the order in which rows apply; perhaps also rows of other
-        keys."""
-        hashes = np.unique(key_hashes(keys, self.rules.key_names))
+    def rows_of(self, rows: pa.Table) -> list[pa.Table]:
+        """All rows of the keys in `rows`, in the order in which rows apply; perhaps also rows of
+        other keys."""
+        hashes = np.unique(key_hashes(rows, self.rules.key_names))
         return [part.of_keys(hashes) for part in self.parts]
 
     def rows(self) -> list[pa.Table]:

@@ -26,7 +26,7 @@ whether a delete came before the put.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -57,6 +57,7 @@ from checkpoint_store.states.element_fold import (
 )
 from checkpoint_store.states.key_codes import key_codes
 from checkpoint_store.states.key_hashes import key_hashes
+from checkpoint_store.states.key_order import rows_by_key
 from checkpoint_store.states.state_history import StateShape
 
 SEQUENCE = "_sequence"
@@ -179,17 +180,17 @@ def fold_state(rows: pa.Table, rules: FoldRules, keep_tombstones: bool = False) 
     if rules.has_elements:
         folded = fold_elements(rows, rules.key_names, keep_tombstones)
     else:
-        codes = key_codes(rows, rules.key_names)
-        fold = _merged if rules.ignores_nulls else _winners
-        folded = fold(rows, rules, codes)
+        folded = (_merged if rules.ignores_nulls else _winners)(rows, rules)
     if keep_tombstones:
         return folded
     return folded.filter(pc.equal(folded[OP], PUT)).select(rules.names)
 
 
-def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
+def fold_changes(
+    base: pa.Table, rows: pa.Table, rules: FoldRules, names: Collection[str] | None = None
+) -> pa.Table:
     """The changes that each version in `rows` made to `base`: columns of the state, `_change_type`,
-    `_commit_version`.
+    `_commit_version`. `names`: the wanted columns of the state; None means all.
 
     `base` has the rows of the state before, with tombstones. Rows of keys that are not in `rows`
     have no effect. `rows` are in the order of their versions. The change of a key in a version is
@@ -200,21 +201,18 @@ def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
         delete                              with the values that the key had
         (nothing)                           the key is as before
 
-    The changes are ordered by version, and within a version by key (keys in the order of their
-    first row). A preimage comes before its postimage.
+    The changes are ordered by version, and within a version by the last row of each key. A preimage
+    comes right before its postimage.
     """
     before = pa.repeat(pa.scalar(_BASE_VERSION, pa.int64()), base.num_rows)
     everything = pa.concat_tables(
         [base.append_column(COMMIT_VERSION, before), rows], promote_options="permissive"
     )
-    # Codes number keys in the order of appearance. With `rows` in front, the keys of `rows` are
-    # numbered in the order of their first row, whatever the base holds. The roll puts the codes of
-    # the base in front again.
-    keyed = pa.concat_tables([table.select([*rules.key_names, OP]) for table in (rows, base)])
-    codes = np.roll(key_codes(keyed, rules.key_names), base.num_rows)
-    timeline = _timeline(everything, rules, codes)
-    events = _events(timeline, _numbers(everything[COMMIT_VERSION]))
-    return _images(timeline, events)
+    sequence = [SEQUENCE] if rules.sequenced else []
+    everything = everything.select([*rules.names, OP, *sequence, COMMIT_VERSION])
+    timeline = _timeline(everything, rules)
+    shown = [name for name in rules.names if names is None or name in names]
+    return _images(timeline, _events(timeline), shown)
 
 
 def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
@@ -230,7 +228,7 @@ def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
     assert not rules.ignores_nulls, "what a null keeps depends on the rows before"
     winners = rows
     if not _have_distinct_keys(rows, rules.key_names):
-        winners = _winners(rows, rules, key_codes(rows, rules.key_names))
+        winners = _winners(rows, rules)
     puts = pc.equal(winners[OP], PUT)
     if pc.all(puts, min_count=0).as_py():
         kinds = pa.chunked_array([pa.repeat(pa.scalar(POSTIMAGE), winners.num_rows)])
@@ -245,11 +243,6 @@ def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
     compares the keys."""
     hashes = np.sort(key_hashes(rows, key_names))
     return bool((hashes[1:] != hashes[:-1]).all())
-
-
-def rows_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> pa.Table:
-    """The rows whose key is in `keys`; both tables have the columns `key_names` and `_op`."""
-    return rows.filter(are_of_keys(rows, keys, key_names))
 
 
 def are_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> Any:
@@ -277,9 +270,8 @@ class _Timeline:
     """The rows sorted by key, and the rows of a key in the order in which rows apply.
 
     Each array has an element for each row in this order. An index into the arrays is a *moment*:
-    the state of a key right after the row was applied. `order`: the row's place in `rows`. `codes`:
-    the code of its key. `first`: the row is the first of its key. `counts`: the row is not late.
-    `puts`: the row is not a delete.
+    the state of a key right after the row was applied. `order`: the row's place in `rows`. `first`:
+    the row is the first of its key. `counts`: the row is not late. `puts`: the row is not a delete.
 
         moment     0    1    2    3    4     5
         key        a    a    a    a    b     b
@@ -293,15 +285,14 @@ class _Timeline:
     rows: pa.Table
     rules: FoldRules
     order: _Numbers
-    codes: _Numbers
     first: _Flags
     counts: _Flags
     puts: _Flags
 
     @cached_property
     def decided(self) -> _Numbers:
-        """For each moment, the moment of the row that decides the key's state: the last row up to
-        the moment that is not late."""
+        """For each moment, the moment of the row that decides the key's state: the newest of the
+        key's rows so far that is not late."""
         return self._latest(self.counts)
 
     @cached_property
@@ -314,17 +305,31 @@ class _Timeline:
         """True at moments when the key exists."""
         return self.puts[self.decided[moments]]
 
-    def at(self, moments: _Numbers, name: str) -> Any:
-        """The values of a column at some moments."""
+    def at(self, moments: _Numbers, names: Iterable[str]) -> list[Any]:
+        """The values of columns at some moments."""
+        places = pa.array(self._places[moments])
+        return [
+            self._kept(moments, name) if self._keeps(name) else self.rows[name].take(places)
+            for name in names
+        ]
+
+    @cached_property
+    def _places(self) -> _Numbers:
+        """For each moment, the place of the row that decides the key's state."""
+        return self.order if self.counts.all() else self.order[self.decided]
+
+    def _keeps(self, name: str) -> bool:
+        return self.rules.ignores_nulls and name in self.rules.value_names
+
+    def _kept(self, moments: _Numbers, name: str) -> Any:
+        """The values at some moments, of a column where a null keeps the value before."""
         column: Any = self.rows[name]
-        if self.rules.ignores_nulls and name in self.rules.value_names:
-            valid = pc.is_valid(column).to_numpy()[self.order]
-            # The last row that wrote the column. A row of another key, or from before the last
-            # delete, comes before the key was born, and means that there is no value.
-            written = self._latest(self.counts & valid, nothing=-1)[moments]
-            absent = written < self.born[moments]
-            return column.take(pa.array(self.order[written], mask=absent))
-        return column.take(pa.array(self.order[self.decided[moments]]))
+        valid = pc.is_valid(column).to_numpy()[self.order]
+        # The last row that wrote the column. A row of another key, or from before the last delete,
+        # comes before the key was born, and means that there is no value.
+        written = self._latest(self.counts & valid, nothing=-1)[moments]
+        absent = written < self.born[moments]
+        return column.take(pa.array(self.order[written], mask=absent))
 
     def _latest(self, flags: _Flags, nothing: int = 0) -> _Numbers:
         """For each moment, the last moment up to this moment that has the flag. If the first row of
@@ -335,8 +340,9 @@ class _Timeline:
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """The keys that each version has rows of: one element for each pair of a version and a key.
-    `after`, `before`: the moments after and before the version."""
+    """The keys that each version has rows of: one element for each pair of a version and a key, in
+    the order of the last row of each pair. `after`, `before`: the moments after and before the
+    version."""
 
     after: _Numbers
     before: _Numbers
@@ -345,24 +351,24 @@ class _Events:
     versions: _Numbers
 
 
-def _timeline(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> _Timeline:
-    order = np.argsort(codes, kind="stable")
-    codes = codes[order]
-    first = np.diff(codes, prepend=-1) > 0
-    counts = np.ones(len(codes), np.bool_)
+def _timeline(rows: pa.Table, rules: FoldRules) -> _Timeline:
+    rows = rows.combine_chunks()
+    order, first = rows_by_key(rows, rules.key_names)
+    counts = np.ones(len(order), np.bool_)
     if rules.sequenced:
         ranks = _ranks(rows[SEQUENCE])[order]
-        # A code weighs more than all ranks, and codes ascend, so the greatest number so far is
-        # always of the same key. A row counts if its number is not below the greatest; equal
-        # numbers count, too.
-        placed = codes * (ranks.max(initial=0) + 1) + ranks
+        # The number of a key weighs more than all ranks, and numbers of keys ascend, so the
+        # greatest number so far is always of the same key. A row counts if its number is not below
+        # the greatest; equal numbers count, too.
+        placed = np.cumsum(first) * (ranks.max(initial=0) + 1) + ranks
         counts = placed == np.maximum.accumulate(placed)
     puts = pc.equal(rows[OP], PUT).to_numpy()[order]
-    return _Timeline(rows, rules, order, codes, first, counts, puts)
+    return _Timeline(rows, rules, order, first, counts, puts)
 
 
-def _winners(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> pa.Table:
+def _winners(rows: pa.Table, rules: FoldRules) -> pa.Table:
     """The winning row of each key: the last row with the greatest sequence."""
+    codes = key_codes(rows, rules.key_names)
     # The last row that counts is the last row of the greatest sequence: a row of a smaller sequence
     # comes before the first row of the greatest sequence, or is late. Places are below len(codes),
     # so no scores are equal.
@@ -373,57 +379,56 @@ def _winners(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> pa.Table:
     return rows.filter(pa.array(best[codes] == scores))
 
 
-def _merged(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> pa.Table:
-    timeline = _timeline(rows, rules, codes)
-    last = np.flatnonzero(np.diff(timeline.codes, append=len(codes)) > 0)
+def _merged(rows: pa.Table, rules: FoldRules) -> pa.Table:
+    timeline = _timeline(rows, rules)
+    last = np.flatnonzero(_ends(timeline.first))
     moments = last[np.argsort(timeline.order[timeline.decided[last]])]
-    columns = [timeline.at(moments, name) for name in rows.column_names]
-    return pa.Table.from_arrays(columns, schema=rows.schema)
+    return pa.Table.from_arrays(timeline.at(moments, rows.column_names), schema=rows.schema)
 
 
-def _events(timeline: _Timeline, versions: _Numbers) -> _Events:
-    versions, codes = versions[timeline.order], timeline.codes
-    ends = np.ones(len(codes), np.bool_)
-    ends[:-1] = (codes[1:] != codes[:-1]) | (versions[1:] != versions[:-1])
+def _events(timeline: _Timeline) -> _Events:
+    versions = _numbers(timeline.rows[COMMIT_VERSION])[timeline.order]
+    starts = timeline.first | (np.diff(versions, prepend=versions[:1]) != 0)
+    after = np.flatnonzero(_ends(starts))
     # The moment before an event is the moment after the preceding event, if both are of the same
     # key. The base comes first in each key, so the base is only ever the moment before, not an
     # event.
-    after = np.flatnonzero(ends)
-    before = np.concatenate([after[:1], after[:-1]])
-    same_key = (codes[before] == codes[after]) & (before != after)
-    existed = same_key & timeline.present(before)
-    of_base = versions[after] == _BASE_VERSION
-    moments = after[~of_base], before[~of_base]
-    exists = timeline.present(moments[0])
-    return _Events(*moments, existed[~of_base], exists, versions[moments[0]])
+    before = np.roll(after, 1)
+    exists = timeline.present(after)
+    existed = ~timeline.first[starts] & np.roll(exists, 1)
+    of_versions = np.flatnonzero(versions[after] != _BASE_VERSION)
+    in_turn = np.full(len(versions), -1)
+    in_turn[timeline.order[after[of_versions]]] = of_versions
+    places = np.flatnonzero(in_turn >= 0)
+    events = in_turn[places]
+    of_places = _numbers(timeline.rows[COMMIT_VERSION])[places]
+    return _Events(after[events], before[events], existed[events], exists[events], of_places)
 
 
-def _images(timeline: _Timeline, events: _Events) -> pa.Table:
-    """Build the change rows of the events: deletes, preimages, postimages and inserts."""
+def _ends(starts: _Flags) -> _Flags:
+    """Flag the last element of each run, from flags of the first elements."""
+    return np.append(starts[1:], np.ones(min(len(starts), 1), np.bool_))
+
+
+def _images(timeline: _Timeline, events: _Events, names: Sequence[str]) -> pa.Table:
+    """Build the change rows of the events: deletes, preimages, postimages and inserts. `names`: the
+    columns of the state."""
+    differs = events.existed != events.exists
     updated = np.flatnonzero(events.existed & events.exists)
-    old, new = events.before[updated], events.after[updated]
-    changed = np.zeros(len(updated), np.bool_)
-    for name in timeline.rules.value_names:
-        values = [timeline.at(moments, name).combine_chunks() for moments in (old, new)]
-        changed |= ~same_values(*values)
-    updated = updated[changed]
-    kinds = [
-        (DELETE, np.flatnonzero(events.existed & ~events.exists), events.before),
-        (PREIMAGE, updated, events.before),
-        (POSTIMAGE, updated, events.after),
-        (INSERT, np.flatnonzero(events.exists & ~events.existed), events.after),
-    ]
-    which = np.concatenate([places for _, places, _ in kinds])
-    moments = np.concatenate([images[places] for _, places, images in kinds])
-    kind = np.repeat(np.arange(len(kinds)), [len(places) for _, places, _ in kinds])
-    versions, codes = events.versions[which], timeline.codes[moments]
-    # The sort is stable, so the kinds of one key stay in the order of `kinds`.
-    order = np.lexsort((codes, versions))
-    columns = [timeline.at(moments[order], name) for name in timeline.rules.names]
-    kind_names: Any = pa.array([name for name, _, _ in kinds])
-    columns.append(kind_names.take(pa.array(kind[order])))
-    columns.append(pa.array(versions[order], pa.int64()))
-    return pa.Table.from_arrays(columns, [*timeline.rules.names, CHANGE_TYPE, COMMIT_VERSION])
+    old, new = (
+        timeline.at(moments[updated], timeline.rules.value_names)
+        for moments in (events.before, events.after)
+    )
+    for before, after in zip(old, new, strict=True):
+        differs[updated] |= ~same_values(before.combine_chunks(), after.combine_chunks())
+    # Two rows at most for each event: what the key had before, and what the key has afterwards.
+    shown = np.stack([differs & events.existed, differs & events.exists], 1)
+    moments = np.stack([events.before, events.after], 1)[shown]
+    kinds = np.stack([np.where(events.exists, 1, 0), np.where(events.existed, 2, 3)], 1)[shown]
+    columns = timeline.at(moments, names)
+    columns.append(pa.array([DELETE, PREIMAGE, POSTIMAGE, INSERT]).take(pa.array(kinds)))
+    columns.append(pa.array(np.repeat(events.versions, shown.sum(1)), pa.int64()))
+    return pa.Table.from_arrays(columns, [*names, CHANGE_TYPE, COMMIT_VERSION])
 
 
 def _ranks(column: Any) -> _Numbers:

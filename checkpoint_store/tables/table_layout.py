@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from checkpoint_store.files.state_file_name import parse_state_file_name
+from checkpoint_store.files.epoch_file_name import parse_epoch_file_name
 from checkpoint_store.object_names import COMPACTIONS, DATA, TABLE, VERSIONS
 
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
@@ -91,7 +91,7 @@ def parse_batch_directory(name: str) -> BatchDirectory | None:
 
 def parse_table_file(name: str) -> BatchDirectory | None:
     """The batch directory in the name of a file of rows; None for the name of anything else."""
-    file = parse_state_file_name(name)
+    file = parse_epoch_file_name(name)
     if file is None or file.kind == "alive":
         return None
     return parse_batch_directory(file.directory)

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 
 from checkpoint_store import object_names
 from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.files.epoch_file_name import is_sign_of_life
 from checkpoint_store.files.sign_of_life import as_young_as_newest
-from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.objects.deletion import IsNeeded
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.objects.object_store import ObjectStore

@@ -302,8 +302,11 @@ class TableStore:
     def shown_alive(
         self, writer: TableFileWriter, written_since: float | None = None
     ) -> AbstractContextManager[None]:
-        """Protect the files of a batch from the orphan sweep for the time of a `with`: the files of
-        a task, until the commit begins; or, with `written_since`, the files of a commit."""
+        """Protect files of a batch from the orphan sweep inside a `with` block.
+
+        A task calls without `written_since`, and its files stay protected until the commit begins.
+        A commit passes `written_since`, the time of the oldest file in seconds since 1970.
+        """
         directory = str(BatchDirectory(writer.writer, writer.batch))
         return shown_alive(
             SignsOfLife(self._store, directory, writer.subtask, writer.attempt),
@@ -461,8 +464,9 @@ class TableStore:
         return standing == "counts"
 
     def publish_compaction(self, compaction: TableCompaction) -> None:
-        """Let readers, and the next commit, use other files for the same state. Raises
-        LostFilesError if a file of the compaction is gone."""
+        """Publish a compaction: from now on readers and the next commit use the files of the
+        compaction in place of the files that it replaces. Raises LostFilesError if a file of the
+        compaction is gone."""
         self._check_there(compaction.files, "the compaction")
         name = CompactionName(compaction.version, unique_of_uuid())
         self._store.put(str(name), encode_compaction(compaction))

@@ -89,8 +89,8 @@ def run_and_print(
     run: Callable[[SparkSession, Namespace], Report],
     error_class: Callable[[str], CowstateError],
 ) -> None:
-    """Run a command in a session, and print the report of `run`. Raises the errors of `run`; for an
-    error of the JVM, an `error_class` that names the checkpoint."""
+    """Call `run` in a session of the command, and print the report that `run` returns. Raises the
+    errors of `run`. An error of the JVM is raised as an `error_class` that names the checkpoint."""
     name, settings = f"cowstate {arguments.command}", dict(arguments.conf)
     with command_session(name, arguments.master, settings) as spark:
         try:

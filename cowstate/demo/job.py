@@ -181,8 +181,8 @@ def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> Stre
 
 
 class EpochProgress:
-    """Progress of the stream. Epochs are counted from 0. Each epoch reads one file, or two files if
-    the query was stopped after Spark had noted the first file and before Spark planned an epoch."""
+    """Progress of the stream, in epochs from 0. An epoch reads one file. After a restart the first
+    epoch reads two files if Spark had listed a file but not planned the epoch before the stop."""
 
     def __init__(self) -> None:
         self.first_epoch: int | None = None

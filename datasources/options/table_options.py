@@ -244,8 +244,9 @@ def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOpti
 
 
 def _are_of_a_stream(options: Mapping[str, str]) -> bool:
-    """True if a stream has more of these options than a batch read. If both have as many, option
-    readChangeFeed decides for the stream: a session that `configure` built sets it for streams."""
+    """True if more of the options are options of streams than of batch reads. If the numbers are
+    equal, option readChangeFeed decides for the stream, because a session that `configure` built
+    adds readChangeFeed to the options of streams."""
     given = {_meant_name(name) for name in options}
     names = {use: {name.lower() for name in parsers} for use, parsers in _OPTIONS.items()}
     of_stream, of_batch = (len(given & names[use]) for use in ("streams", "batch reads"))
@@ -253,15 +254,16 @@ def _are_of_a_stream(options: Mapping[str, str]) -> bool:
 
 
 def has_other_columns(options: Mapping[str, str]) -> bool:
-    """True if a table of the catalog shows other columns than the columns of its rows. Nobody can
-    write into such a table."""
+    """True if the options declare a table of the catalog that shows other columns than the rows in
+    the store have. Such a table can only be read."""
     if not are_of_catalog(options):
         return False
     return reads_other_columns(parse_read_options(options))
 
 
 def reads_other_columns(options: ReaderOptions | StreamOptions) -> bool:
-    """True if a read returns other columns than the columns of the table's rows."""
+    """True if a read returns other columns than the rows in the store have: the columns of a change
+    feed, chosen columns, or elements of lists and maps."""
     if options.read_change_feed:
         return True
     return isinstance(options, ReaderOptions) and bool(

@@ -110,7 +110,7 @@ def _is_unknown(literal: object) -> bool:
 
 
 def _days_moved_to(literal: object) -> list[datetime.date]:
-    """The other days that may arrive as the day `literal`."""
+    """The days that Spark may have moved to the day `literal`, see the module."""
     if not isinstance(literal, datetime.date) or isinstance(literal, datetime.datetime):
         return []
     days_before = 10 if literal == _FIRST_GREGORIAN_DAY else 1

@@ -6,8 +6,9 @@
     partitions   ranges of key groups
     read         in a task: the rows of one range, as Arrow batches
 
-Spark tells a source in Python the filters of a query, but not the columns of the query. With
-`option("columns", "id, total")` or `.schema(...)` only the named columns are read.
+Spark tells a source in Python the filters of a query, but not the columns of the query. The jar
+asks for the columns of the query. In a session without the jar, `option("columns", "id, total")` or
+`.schema(...)` names the columns to read.
 """
 
 from __future__ import annotations
@@ -124,11 +125,13 @@ class TableReader(LoadedInWorkers, DataSourceReader):
             for rows in flattened.rows(state):
                 yield from batches_of(plan.columns.of(rows))
             return
+        names = plan.columns.names
         if plan.is_feed:
-            preimages = plan.options.preimages
-            table = reader.changes(plan.start, plan.end, partition.key_groups, preimages=preimages)
+            preimages, stretch = plan.options.preimages, (plan.start, plan.end)
+            table = reader.changes(
+                *stretch, partition.key_groups, preimages=preimages, columns=names
+            )
         else:
-            names = plan.columns.names
             if plan.fills_columns:
                 names = [name for name in names if name in history.at(plan.end).shape.columns]
             table = reader.read(plan.end, partition.key_groups, names, self._ranges(history))

@@ -114,8 +114,8 @@ def _check_collations(plan: SinkPlan, schema: StructType) -> None:
 
 
 def _differ_in_case(keys: list[str], stored: TableMetadata) -> bool:
-    """True if the rows spell the table's keys in another case. The keys are then the same, and the
-    check of the rows' columns says how to spell the names."""
+    """True if the names `keys` differ from the table's keys only in upper and lower case. Such keys
+    count as the same here; the check of the columns reports the right spelling."""
     spelled = list(column_names(stored.key_schema_json))
     return keys != spelled and [*map(str.lower, keys)] == [*map(str.lower, spelled)]
 

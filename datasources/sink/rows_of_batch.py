@@ -41,9 +41,11 @@ def in_sequence(
     table: TableStore, plan: SinkPlan, files: Sequence[StateHandle], writer: TableFileWriter
 ) -> tuple[StateHandle, ...]:
     """Write files in which the rows of a key are in the order of their sequence, and return the
-    files. With sequenceBy and ignoreNullUpdates, each row that is not late changes its key, and the
-    task that wrote a row must not decide if the row is late. Without these options, return
-    `files`."""
+    files. Return `files` unless the table has both sequenceBy and ignoreNullUpdates.
+
+    With both options, each row changes its key, except a late row. The task that wrote a row cannot
+    decide if the row is late, because other tasks may have rows of the same key.
+    """
     if plan.metadata.sequence_by is None or not plan.metadata.ignore_null_updates:
         return tuple(files)
     order: list[tuple[str, Literal["ascending", "descending"]]] = [

@@ -135,8 +135,9 @@ def table_stream_writer(options: Mapping[str, str], schema: StructType) -> Table
 def _write(
     plan: SinkPlan, batches: Iterator[pa.RecordBatch], job: WrittenBatch | None
 ) -> FilesMessage:
-    """Write the rows of one task. `job`: the batch of rows that no query writes; None for the sink
-    of a query. Raises BatchIdentityError if there is neither a query nor a job."""
+    """Write the rows of one task. `job`: the batch, if a batch job writes the rows; None for the
+    sink of a streaming query. Raises BatchIdentityError if `job` is None and the task belongs to no
+    query."""
     context = TaskContext.get()
     assert context is not None, "a task has a context"
     of_query = batch_identity(context)

@@ -3,16 +3,18 @@
     before each commit    folds the newest files of the state into fewer files, if due;
                           deletes expired versions, and now and then orphans
 
-Upkeep cannot fail a batch, because the query would fail again after every restart. A chore that
-fails leaves the table unchanged. The failure is logged once for each kind of error and counted in
-the next version (`failed_upkeep`). The chore is tried again some commits later: see
-checkpoint_store.objects.chore. `cowstate compact` is not upkeep: a user asks for the work, so the
-command fails if the files cannot be folded.
+A chore that fails does not fail the batch, because the query would fail again after every restart.
+A failed chore leaves the table unchanged, and is tried again some commits later, see
+checkpoint_store.objects.chore. The log has the failure once for each kind of error. The next
+version of the table stores the number of failures since the chore last worked (`failed_upkeep`).
+`cowstate compact` is not upkeep: the command fails if the files cannot be folded, because a user
+asked for the work.
 
-Spark ends the process of a commit after a minute without work, so a query that commits less often
-has a new process each time. Each process goes on with the count of the newest version. The count
-does not tell which chore failed, so all chores wait, and the stored count is the greatest of all
-chores. Upkeep comes before the commit so that the new version can store the count.
+Spark ends the process of a commit after a minute without work. So if a query commits less often,
+each commit has a new process, which goes on with the number of failures in the newest version. This
+number does not tell which chore failed, so a new process delays all chores. If several chores fail,
+the version stores the greatest number. Upkeep comes before the commit, so that the new version can
+store the number.
 """
 
 from __future__ import annotations

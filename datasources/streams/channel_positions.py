@@ -51,7 +51,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class StreamProgress:
     """Progress of a stream. All channels are read up to `version` (None: nothing). The channels in
     `ahead`, by subtask, are read further."""
 
@@ -94,7 +94,7 @@ def decode_positions(channels: Mapping[str, Any]) -> Positions:
 
 def still_counts(
     position: ChannelPosition,
-    end: Reached,
+    end: StreamProgress,
     checkpoint_at: Callable[[int], CompletedCheckpoint | None],
 ) -> bool:
     """True if the changes that were read up to `position` are part of the changes up to `end`. If
@@ -117,14 +117,14 @@ def holds(whole: CompletedCheckpoint, position: ChannelPosition) -> bool:
 
 def was_begun_again(position: ChannelPosition, timeline: Iterable[EpochDirectory]) -> bool:
     """True if a later run that counts has begun with the position's epoch, or with an earlier
-    epoch. Then the channel delivers the epoch again. `timeline`: see Lineage.epochs."""
+    epoch. Then the channel delivers the epoch again. `timeline`: see RunLineage.epochs."""
     return any(
         directory.run_number > position.run and directory.epoch <= position.epoch
         for directory in timeline
     )
 
 
-def stretches(start: Reached, end: Reached, max_parallelism: int) -> list[Stretch]:
+def stretches(start: StreamProgress, end: StreamProgress, max_parallelism: int) -> list[Stretch]:
     """The stretches to read from `start` to `end`. Every position in `start.ahead` must still
     count, see still_counts."""
     common: list[Stretch] = []

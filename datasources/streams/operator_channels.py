@@ -120,7 +120,8 @@ class OperatorChannels:
 
 
 def _writer(name: BarrierName) -> tuple[int, int]:
-    """The run and the parallelism. A gate aligns the channels of one writer."""
+    """The writer of a barrier: the number of the run, and the run's parallelism. A gate aligns only
+    barriers of one writer."""
     return name.directory.run_number, name.parallelism
 
 

@@ -37,7 +37,8 @@ _COMPARED = {"committed_ms": "commit time of version {} (ms)", "attempt": "run o
 
 def fixed_facts(history: StateHistory) -> Facts:
     """The facts that were fixed when a table, the store of an operator, or a query's checkpoint was
-    created. `queryId` is the id of a checkpoint's query, because the URL may get another query."""
+    created. The facts of a checkpoint have the query's id, because a later query may use the same
+    URL."""
     facts: Facts = {
         "keys": [],
         "maxParallelism": history.max_parallelism,

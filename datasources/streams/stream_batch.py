@@ -30,7 +30,7 @@ from datasources.streams.channel_history import Ahead, ChannelHistory, barriers_
 from datasources.streams.channel_positions import (
     ChannelPosition,
     Positions,
-    Reached,
+    StreamProgress,
     Stretch,
     holds,
     still_counts,
@@ -106,7 +106,7 @@ class StreamBatch:
         """The stretches to read between the offsets, see Stretch. `ahead`: the positions of the
         channels that the batch reads further than whole versions."""
         start, end = self.start, self.end
-        last = Reached(end["version"] if end["version"] >= 0 else None, ahead)
+        last = StreamProgress(end["version"] if end["version"] >= 0 else None, ahead)
         # Most positions have the same epoch.
         checkpoint_at = cache(self._checkpoint_at)
         counted = {
@@ -114,7 +114,7 @@ class StreamBatch:
             for subtask, position in positions_in(start).items()
             if still_counts(position, last, checkpoint_at)
         }
-        first = Reached(None if start["after"] == "nothing" else start["version"], counted)
+        first = StreamProgress(None if start["after"] == "nothing" else start["version"], counted)
         return stretches(first, last, self.history.max_parallelism)
 
     def _parts_of_state(self, versions: Sequence[int]) -> list[Part]:
@@ -147,10 +147,12 @@ class StreamBatch:
     def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:
         """The barriers of the channels that are ahead at the end, by subtask.
 
-        If a channel's barrier is gone but the whole epoch has the barrier, the channel has no
-        barriers here and is read from whole versions. If the whole epoch does not have the barrier
-        either, the channel is left out. If the epoch was run again, a later batch reads the
-        channel's changes.
+        The barrier of a channel may be gone, for example after retention:
+
+        - If the epoch is whole and its manifest has the barrier, the channel's entry is empty, and
+          the channel is read from whole versions.
+        - Otherwise the channel has no entry. If the epoch was run again, a later batch reads the
+          channel's changes.
         """
         positions = positions_in(self.end)
         if not positions:

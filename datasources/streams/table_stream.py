@@ -49,8 +49,8 @@ from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.known_states import KnownStates
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
+from checkpoint_store.states.state_cache import StateCache
 from checkpoint_store.states.state_history import StateHistory
-from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.tables.table_history import TableHistory
 from datasources.catalog.change_columns import with_change_columns, with_watermark
 from datasources.catalog.source_schema import check_columns
@@ -96,7 +96,7 @@ class StreamPartition(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _ListedVersions:
     """Versions and channels that could be read at time `listed_at`."""
 
     listed_at: float
@@ -117,11 +117,11 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._options = options
         self._columns = columns
         self._clock = clock
-        self._listed: _Listed | None = None
+        self._listed: _ListedVersions | None = None
         self._opened: StateHistory | None = None
         self._channels: OperatorChannels | None = None
         self._target: tuple[int, Positions] | None = None
-        self._checked: tuple[Offset, _Listed | None] | None = None
+        self._checked: tuple[Offset, _ListedVersions | None] | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """The offset at which a query without checkpoint begins. Raises ChangesLostError if the
@@ -167,12 +167,12 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return offset_at(self._limited(after, limit), "version", ahead)
 
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
-        """Check a state that ends before `start`. Raises StateReplacedError if another state has
-        replaced the state that the stream has read, and ChangesLostError if the table is the same.
+        """Check a state whose newest version is older than the version of `start`. Raises
+        StateReplacedError if another state has replaced the state that the stream has read. For the
+        same table raises ChangesLostError, because the versions of a table never go back.
 
-        The versions of a table never go back. The epochs of an operator and the batches of a query
-        may go back: once an epoch or batch was run again, the check compares the repeated version
-        with the version handed out.
+        The epochs of an operator and the batches of a query may go back and run again. Then the
+        stream waits, and later compares the repeated version with the version it has read.
         """
         if versions and versions[-1] < start["version"]:
             self._check_same_state(start)
@@ -192,8 +192,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._checked = start, self._listed
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """A limit of files if the options set any limit, because Spark takes a single limit here.
-        `latestOffset` obeys all limits."""
+        """The limit of a batch for Spark. Spark takes only one limit here, so any limit in the
+        options is reported as a limit of files. `latestOffset` obeys all limits of the options."""
         options = self._options
         limits = (options.max_bytes_per_trigger, options.max_versions_per_trigger)
         if options.max_files_per_trigger is None and limits == (None, None):
@@ -238,7 +238,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         if part.ahead:
             assert isinstance(history, OperatorHistory), "a table has no channels"
             history = ChannelHistory(history, part.ahead)
-        memory = StateMemory(_KNOWN_STATES, self._options.state_cache_bytes)
+        memory = StateCache(_KNOWN_STATES, self._options.state_cache_bytes)
         reader = StateReader(history, memory if self._options.state_cache_bytes else None)
         if part.is_snapshot:
             rows = reader.read(part.end, part.key_groups)
@@ -265,11 +265,12 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         """The last result of `_available`, which is renewed after the poll interval."""
         now, interval = self._clock(), self._options.poll_interval_seconds
         if self._listed is None or now - self._listed.listed_at >= interval:
-            self._listed = _Listed(now, *self._available())
+            self._listed = _ListedVersions(now, *self._available())
         return self._listed.versions, self._listed.ahead
 
     def _available(self) -> tuple[list[int], Positions]:
-        """The released versions, and the channels that are ahead and may be read."""
+        """The versions that may be read, and the positions of channels that may be read further.
+        The versions of an operator end with the last aligned epoch."""
         versions = self._versions()
         history = self._opened
         if not isinstance(history, OperatorHistory):

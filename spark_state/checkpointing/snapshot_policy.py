@@ -224,8 +224,8 @@ def _cost(kept: KeptState, start: int, end: int) -> float:
 
 
 def part_due(kept: KeptState, min_changelogs: int) -> KeyGroupRange | None:
-    """Return the key groups of the part that the first epoch after a restore must name; None if no
-    part is due."""
+    """Return the key groups of the next part of a snapshot, which the first epoch after a restore
+    writes and names; None if no part is due."""
     first = int(np.argmax(kept.changelogs))
     has_many_handles = len(kept.handles) >= _MANY_HANDLES
     is_long = kept.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)

@@ -40,9 +40,9 @@ class Watermarks:
 def watermarks_after(base: Sequence[SubtaskTime], upstreams: int, policy: Policy) -> Watermarks:
     """Return the watermarks of the epoch that starts from the barriers with the times `base`.
 
-    `upstreams`: number of watermarks that the query sets above the operator; `policy`: use the
-    least or the greatest of these watermarks. A watermark without any row yet counts as 0, as in
-    Spark.
+    `upstreams`: number of watermarks that the query sets upstream of the operator; `policy`: use
+    the least or the greatest of these watermarks. A watermark without any row yet counts as 0, as
+    in Spark.
     """
     late_ms = max((time.watermark_ms for time in base), default=_BEFORE_THE_FIRST_ROW)
     reached = joined(upstreams, *(time.reached_ms for time in base))

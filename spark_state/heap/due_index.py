@@ -14,7 +14,7 @@ from typing import Any
 
 from sortedcontainers import SortedDict  # type: ignore[import-untyped]
 
-Entry = tuple[int, tuple[Any, ...], Any]
+DueEntry = tuple[int, tuple[Any, ...], Any]
 _ENTRY_BYTES = getsizeof((0, (), 0))
 
 
@@ -23,15 +23,15 @@ class DueIndex:
 
     def __init__(self) -> None:
         # The entries of one time are the keys of a dictionary, which keeps the order of insertion.
-        self._entries: SortedDict[int, dict[Entry, None]] = SortedDict()
+        self._entries: SortedDict[int, dict[DueEntry, None]] = SortedDict()
 
-    def note(self, time_ms: int, entry: Entry) -> None:
+    def note(self, time_ms: int, entry: DueEntry) -> None:
         entries = self._entries.get(time_ms)
         if entries is None:
             entries = self._entries[time_ms] = {}
         entries[entry] = None
 
-    def forget(self, time_ms: int, entry: Entry) -> None:
+    def forget(self, time_ms: int, entry: DueEntry) -> None:
         """Remove an entry that was noted with this due time."""
         entries = self._entries[time_ms]
         del entries[entry]
@@ -42,7 +42,7 @@ class DueIndex:
         """Return the earliest due time, None if the index has no entry."""
         return self._entries.peekitem(0)[0] if self._entries else None
 
-    def due(self, until_ms: int) -> Iterator[tuple[int, Entry]]:
+    def due(self, until_ms: int) -> Iterator[tuple[int, DueEntry]]:
         """Yield (time, entry) for the entries due at `until_ms` or before, the earliest time first.
         The index must not change during the iteration."""
         for time_ms in self._entries.irange(maximum=until_ms):

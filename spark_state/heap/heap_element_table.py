@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.frozen_keys import in_order
 from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
-from spark_state.heap.due_index import Entry
+from spark_state.heap.due_index import DueEntry
 from spark_state.heap.element_maps import ElementMaps, Elements
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.keyed_tables import DueTime
@@ -159,7 +159,7 @@ class HeapElementTable(Generic[E, V]):
         due."""
         return self._maps.due.next_ms()
 
-    def due(self, until_ms: int) -> Iterator[tuple[int, Entry]]:
+    def due(self, until_ms: int) -> Iterator[tuple[int, DueEntry]]:
         """Yield the elements due at `until_ms` or before, the earliest first, see DueIndex.due."""
         return self._maps.due.due(until_ms)
 

@@ -103,8 +103,8 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
 
 
 def _may_be_packed(parts: Sequence[StateRows]) -> bool:
-    """Return True for many rows. The types of keys may differ between files in what may be null;
-    such rows are few, and are not packed."""
+    """Return True if the rows are many and all their keys have the same Arrow types. Between files
+    the types of keys may differ in nullability; rows of such files are few."""
     key_types = {tuple(column.type for column in part.keys.columns) for part in parts}
     rows = sum(len(part.keys) for part in parts)
     return rows >= LEAST_PACKED_ROWS and len(key_types) == 1

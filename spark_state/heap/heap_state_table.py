@@ -244,11 +244,11 @@ class HeapStateTable(Generic[S]):
 
     @staticmethod
     def rows_of(state: S) -> tuple[S]:
-        """Return the file rows for the state of one key: the state alone."""
+        """Return the rows of a file for one key. A key has one row, which is the key's state."""
         return (state,)
 
 
 def _undo_bytes(change: _Change[Any]) -> int:
-    """Estimate the bytes of an undo record, without the current state: the maps count the current
-    state."""
+    """Estimate the bytes of an undo record, without the bytes of the key's current state, which is
+    counted as part of the maps."""
     return getsizeof(change) + bytes_of(change[1])

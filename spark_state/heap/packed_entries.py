@@ -77,7 +77,7 @@ class PackedRows(Generic[S]):
         return key_hashes(self.table, _names(self._key_columns))
 
     def hashes_of(self, keys: Sequence[Key]) -> Hashes:
-        """Return the hashes of keys that may be in the rows."""
+        """Return the hashes of any keys. A key that is in the rows has the hash of its row."""
         names = _names(self._key_columns)
         if not names:
             return np.zeros(len(keys), np.uint64)

@@ -36,13 +36,13 @@ LEAST_OVERLAY = 1024
 BUCKETS_PER_OVERLAID_CHANGE = 16
 
 
-class Change(NamedTuple, Generic[S]):
+class OverlaidChange(NamedTuple, Generic[S]):
     """A change of a key by an epoch, and the change before. `state` is None if the epoch removed
     the key."""
 
     epoch: int
     state: S | None
-    before: Change[S] | None
+    before: OverlaidChange[S] | None
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -51,7 +51,7 @@ class OverlaidSnapshot(Generic[K, S]):
     snapshot."""
 
     base: CopyOnWriteStateMapSnapshot[K, S]
-    overlay: dict[K, Change[S]]
+    overlay: dict[K, OverlaidChange[S]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class StateMapEpoch(Generic[K, S]):
             if change is not None and change.state is not None and base.get(key) is None:
                 yield key, change.state
 
-    def _last_change(self, key: K) -> Change[S] | None:
+    def _last_change(self, key: K) -> OverlaidChange[S] | None:
         change = self.overlaid.overlay.get(key)
         while change is not None and change.epoch > self.number:
             change = change.before
@@ -120,7 +120,7 @@ class StateMapEpochs(Generic[K, S]):
         begins = self._changes > self._most_changes()
         for key, state in changes.items():
             if not begins:
-                overlay[key] = Change(number, state, overlay.get(key))
+                overlay[key] = OverlaidChange(number, state, overlay.get(key))
             if state is None:
                 self._map.remove(key)
             else:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.host_death import WatchedHost
-from spark_state.subtasks.epoch_request import EpochRequest
+from spark_state.subtasks.epoch_request import SentRequest
 
 # A waiting task ends a host that is silent for so long: a call of a processor has kept Python's
 # lock all the time.
@@ -22,7 +22,7 @@ _SILENT_SECONDS = 300
 
 
 def run_epoch(
-    connection: socket.socket, request: EpochRequest, batches: Iterator[pa.RecordBatch]
+    connection: socket.socket, request: SentRequest, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Run an epoch on the host at `connection`; yield the output once the epoch is durable (I3).
 
@@ -56,7 +56,7 @@ def run_epoch(
             raise _death(request, watched, error) from error
 
 
-def _silence(request: EpochRequest, has_ended: bool) -> StateHostError:
+def _silence(request: SentRequest, has_ended: bool) -> StateHostError:
     end = "It was ended" if has_ended else "End the executor, because nobody knows its process"
     return StateHostError(
         f"the state host of subtask {request.task.subtask} has not answered for "
@@ -67,13 +67,13 @@ def _silence(request: EpochRequest, has_ended: bool) -> StateHostError:
     )
 
 
-def _death(request: EpochRequest, watched: WatchedHost, error: Exception) -> StateHostError:
+def _death(request: SentRequest, watched: WatchedHost, error: Exception) -> StateHostError:
     task, death = request.task, watched.death()
     return StateHostError(
         f"the state host of subtask {task.subtask} died in epoch {task.epoch} ({death.how()}: "
         f"{error}); a retry of the task or a restart of the query restores its state from "
         f"{request.store_url}. Its last words are in the executor's log."
-        f"{death.advice(request.spec.max_memory_mb)}"
+        f"{death.advice(request.operator.hosts.max_memory_mb)}"
     )
 
 

@@ -1,8 +1,8 @@
 """Finds out from Linux how a state host died.
 
     exit status    /proc/<pid>/stat of the dead process, until the parent waits. The parent is
-                   the worker: it started the host and never waits, so the file exists as long as
-                   the worker lives.
+                   the worker that started the host, or the host from which the host was forked.
+                   The parent never waits, so the file exists as long as the parent lives.
     oom_kill       counter in the control group of worker and host: number of the group's processes
                    that the kernel has killed for memory
 

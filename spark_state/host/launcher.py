@@ -1,20 +1,22 @@
-"""Finds the state host of a slot, and starts a host if the slot has no host.
+"""Finds the state host of a subtask, and starts the executor's hosts if the subtask has no host.
 
 A host belongs to the executor: the JVM above the Python worker. The first task that needs a host
-starts the host in a session of its own. The host gets the worker's environment without the
-variables that Spark set, above all the worker's secret. The host ends when the executor is gone.
+starts a host for each slot of the executor: one process imports the engine and forks the others, so
+the imports cost CPU and memory once. Each host has a session of its own, and the worker's
+environment without the variables that Spark set, above all the worker's secret. The host ends when
+the executor is gone.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import select
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from multiprocessing.connection import wait
 from pathlib import Path
 
 from spark_state.errors import StateHostError
@@ -24,31 +26,51 @@ from spark_state.executor import (
     socket_path,
     working_for,
 )
+from spark_state.subtasks.epoch_request import HostSettings
 
 _PREFIXES_OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_")
 _SET_BY_SPARK = ("PYTHONHASHSEED",)
 _START_SECONDS = 60
 _NOT_RUNNING = (FileNotFoundError, ConnectionRefusedError)
+# On macOS, libraries of the system end a forked process that uses them.
+_CAN_FORK = sys.platform != "darwin"
 
 
-def connect(executor: Executor, slot: int, idle_seconds: int) -> socket.socket:
-    """Connect to the host of a slot; start a host if the slot has no host.
-
-    `idle_seconds`: time that a new host stays without work. Raises StateHostError.
-    """
-    path = socket_path(executor, f"{slot}.sock")
+def connect(executor: Executor, subtask: int, hosts: HostSettings) -> socket.socket:
+    """Connect to the host of a subtask. If the host does not run, start all hosts of the executor
+    that do not run. Raises StateHostError."""
+    slot = subtask % hosts.per_executor
+    path = _socket(executor, slot)
     try:
         return _connect(path)
     except _NOT_RUNNING:
         pass
-    with working_for(executor), _locked(path.with_suffix(".lock")):
+    with working_for(executor) as directory, _locked(directory / "hosts.lock"):
         try:
             return _connect(path)
         except _NOT_RUNNING:
-            path.unlink(missing_ok=True)
+            pass
         remove_directories_of_gone_executors()
-        _start(executor, path, idle_seconds)
+        # The first slot is that of this task: only the process that the worker has started tells
+        # the worker how it died.
+        others = range(hosts.per_executor) if _CAN_FORK else ()
+        slots = [slot, *(other for other in others if other != slot)]
+        missing = [each for each in slots if not _is_served(_socket(executor, each))]
+        _start(executor, directory, missing, hosts.idle_seconds)
         return _connect(path)
+
+
+def _socket(executor: Executor, slot: int) -> Path:
+    return socket_path(executor, f"{slot}.sock")
+
+
+def _is_served(path: Path) -> bool:
+    """Return True if a host listens at a path."""
+    try:
+        _connect(path).close()
+    except _NOT_RUNNING:
+        return False
+    return True
 
 
 def _connect(path: Path) -> socket.socket:
@@ -80,17 +102,18 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def _start(executor: Executor, path: Path, idle_seconds: int) -> None:
-    """Start a host and wait until the host listens. The host's output goes to the worker's standard
-    error."""
+def _start(executor: Executor, directory: Path, slots: Sequence[int], idle_seconds: int) -> None:
+    """Start hosts and wait until the hosts listen. The output of the hosts goes to the worker's
+    standard error."""
     ready, report = os.pipe()
     command = [sys.executable, "-m", "spark_state.host.server"]
     arguments = {
-        "--socket": path,
+        "--directory": directory,
         "--executor": executor.pid,
         "--executor-started": executor.started,
         "--idle-seconds": idle_seconds,
         "--ready-descriptor": report,
+        "--slots": ",".join(map(str, slots)),
     }
     try:
         process = subprocess.Popen(
@@ -105,20 +128,24 @@ def _start(executor: Executor, path: Path, idle_seconds: int) -> None:
     finally:
         os.close(report)
     with os.fdopen(ready, "rb") as pipe:
-        _wait_until_ready(process, pipe.fileno())
+        _wait_until_ready(process, pipe.fileno(), len(slots))
     process.returncode = 0  # the host outlives this worker on purpose: nobody waits for its end
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], ready: int) -> None:
-    readable = wait([ready], _START_SECONDS)
-    if readable and os.read(ready, 1) == b"R":
-        return
-    if not readable:
-        process.kill()
-        process.wait()
-        raise StateHostError(f"the state host did not start within {_START_SECONDS} s")
-    code = process.wait()
-    raise StateHostError(
-        f"the state host ended with exit code {code} while starting; its error is in the "
-        "executor's log. Code -9: the operating system may have killed it for memory"
-    )
+def _wait_until_ready(process: subprocess.Popen[bytes], ready: int, hosts: int) -> None:
+    """Wait for a byte from each host."""
+    readiness = select.poll()
+    readiness.register(ready, select.POLLIN)
+    while hosts:
+        if not readiness.poll(1000 * _START_SECONDS):
+            process.kill()
+            process.wait()
+            raise StateHostError(f"the state host did not start within {_START_SECONDS} s")
+        told = len(os.read(ready, hosts))
+        if not told:
+            code = process.wait()
+            raise StateHostError(
+                f"the state host ended with exit code {code} while starting; its error is in the "
+                "executor's log. Code -9: the operating system may have killed it for memory"
+            )
+        hosts -= told

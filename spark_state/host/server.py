@@ -1,4 +1,5 @@
-"""The state host's process, `python -m spark_state.host.server`, which the launcher starts.
+"""The state host's process: `python -m spark_state.host.server`, which the launcher starts, or a
+fork of such a process.
 
 The host listens on a Unix socket, runs each connection in a thread, and keeps the subtasks' state
 between connections. The host ends when its executor is gone, or after a time without a request; the
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -21,11 +23,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
+import numpy as np
 import pyarrow as pa
 
 from checkpoint_store.files.held_folder import held
@@ -67,6 +70,7 @@ class StateHost:
 
     def serve(self, ready: Callable[[], None]) -> None:
         """Listen, call `ready`, and return when the process should end."""
+        self._path.unlink(missing_ok=True)  # of a host that died
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(self._path))
             listener.listen(128)
@@ -124,8 +128,9 @@ class StateHost:
 
     def _converse(self, connection: socket.socket, stream: BinaryIO) -> None:
         wire.send(stream, wire.Present())
-        request, has_input = wire.receive(stream)
+        sent, has_input = wire.receive(stream)
         try:
+            request = sent.received()
             unsent = self._run(connection, stream, request, has_input)
         except _TaskGoneError:
             return
@@ -246,10 +251,30 @@ def _check_connected(connection: socket.socket) -> None:
         raise _TaskGoneError("the task was killed")
 
 
+def _slot_of_this_process(slots: Sequence[int]) -> int:
+    """Fork a process for each slot but the first. Return the slot of this process."""
+    gc.freeze()  # a collection would write to the memory that the processes share
+    first, *others = slots
+    for slot in others:
+        if os.fork() == 0:
+            os.setsid()
+            return slot
+    return first
+
+
+def _draw_other_numbers() -> None:
+    """Seed NumPy's generator anew after a fork: hosts would draw the same numbers. Python seeds its
+    own generator anew by itself."""
+    if "numpy.random" in sys.modules:
+        np.random.seed()
+
+
 def main() -> None:
-    """Run the host's process: the entry point of the module."""
+    """Run the processes of hosts: the entry point of the module. Each process writes a byte to the
+    ready descriptor when it listens."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--slots", required=True)
     parser.add_argument("--executor", type=int, required=True)
     parser.add_argument("--executor-started", type=int, required=True)
     parser.add_argument("--idle-seconds", type=float, required=True)
@@ -260,15 +285,17 @@ def main() -> None:
     # While one thread keeps Python's lock, Python runs no signal handler; faulthandler's handler
     # works without the lock.
     faulthandler.register(LAST_WORDS_SIGNAL, all_threads=True, chain=True)
-    executor = Executor(arguments.executor, arguments.executor_started)
-    host = StateHost(arguments.socket, executor, arguments.idle_seconds)
-    directory = arguments.socket.parent
+    os.register_at_fork(after_in_child=_draw_other_numbers)
 
     def ready() -> None:
         os.write(arguments.ready_descriptor, b"R")
         os.close(arguments.ready_descriptor)
 
-    with held(lambda: directory):
+    directory: Path = arguments.directory
+    with held(lambda: directory):  # forks hold the directory together
+        slot = _slot_of_this_process([int(slot) for slot in arguments.slots.split(",")])
+        executor = Executor(arguments.executor, arguments.executor_started)
+        host = StateHost(directory / f"{slot}.sock", executor, arguments.idle_seconds)
         host.serve(ready)
     host.remove_local_files()
     os._exit(0)  # threads of a gone executor's tasks may still wait for a store

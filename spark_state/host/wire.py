@@ -2,7 +2,7 @@
 
     task                                host
                                   <-    Present
-    EpochRequest, has input?      ->
+    SentRequest, has input?       ->
                                   <-    Accepted, or Failed
     Arrow stream of the input     ->    (only if the task has input)
     EndOfInput                    ->
@@ -37,13 +37,13 @@ _LENGTH = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The host runs. A connection alone proves little: the kernel accepts a connection even for a
-    process that cannot run any more."""
+    """First answer of a host: the host runs. An open connection does not prove as much, because the
+    kernel accepts connections even for a process that cannot run any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The host accepts the request: send the input."""
+    """Answer to a request that the host accepts: the client may send the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _message_of(error: BaseException) -> str:
 
 def send(stream: BinaryIO, message: object) -> None:
     """Write a message to the stream and flush the stream."""
-    body = dumps(message)
+    body = pickle.dumps(message)
     stream.write(_LENGTH.pack(len(body)) + body)
     stream.flush()
 

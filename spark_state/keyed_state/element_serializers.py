@@ -112,8 +112,8 @@ class MapSerializer(ElementSerializer):
 
 
 class ValueSerializer(ElementSerializer):
-    """A serializer for values that expire. A key has at most one element, (), and its value is the
-    value of the state. The struct is the struct of the value."""
+    """A serializer for value states with a time to live. A key has at most one element, the empty
+    tuple, and the element's value is the value of the state. A file has the fields of the value."""
 
     def __init__(self, value: StructSerializer) -> None:
         self.value = value

@@ -1,10 +1,10 @@
-"""Snapshots of a backend, or of some key groups; FullSnapshot writes files that every backend can
-read.
+"""Snapshots of all or some key groups of a backend, as files that every backend can read.
 
-Each backend has its own way to keep the entries of one moment during later changes. `write`,
-usually in a background thread, reads key group by key group and gives up each key group after the
-read. Meanwhile memory has some key groups as Python objects, and one file as Arrow. A snapshot of
-many rows has several files, each with some key groups.
+Each backend has its own way to keep the entries of one moment while the state changes. FullSnapshot
+reads the kept entries one key group after the other, usually in a background thread, and the
+backend may let go of a key group after the read. The memory for the snapshot is bounded: a few key
+groups as Python objects, and the rows of one file as Arrow tables. A snapshot of many rows has
+several files, each with whole key groups.
 """
 
 from __future__ import annotations

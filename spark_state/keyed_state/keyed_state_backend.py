@@ -89,7 +89,7 @@ FileToApply = tuple[Iterable[pa.RecordBatch], Collection[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldState(Generic[Table]):
+class BackendState(Generic[Table]):
     """A state of a backend, registered or only restored."""
 
     descriptor: StateDescriptor
@@ -111,10 +111,10 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self._forms = forms
         self._clock = EpochClock()
         self._current = CurrentKey(key_groups.start)
-        self._states: dict[str, HeldState[Table]] = {}
+        self._states: dict[str, BackendState[Table]] = {}
         # States that an epoch dropped. The drop can still be undone.
-        self._dropped: dict[str, HeldState[Table]] = {}
-        self._sealed_dropped: dict[str, HeldState[Table]] = {}
+        self._dropped: dict[str, BackendState[Table]] = {}
+        self._sealed_dropped: dict[str, BackendState[Table]] = {}
 
     @property
     def descriptors(self) -> tuple[StateDescriptor, ...]:
@@ -151,7 +151,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
             table = self._new_element_table(descriptor, form.serializer, form.due_time)
         else:
             table = self._new_value_table(descriptor, form.serializer)
-        self._states[name] = HeldState(descriptor, form.serializer, table)
+        self._states[name] = BackendState(descriptor, form.serializer, table)
         return OpenTable(descriptor.kind, form.seen(table), form.values)
 
     def drop(self, name: str) -> bool:

@@ -91,7 +91,7 @@ class BroadcastOperatorState:
         return self._entries
 
     def take_back(self, entries: Entries) -> None:
-        """Return to entries from an earlier `share`."""
+        """Take back the entries that an earlier call of `share` returned."""
         self._entries, self._is_shared = entries, True
 
     def is_at(self, entries: Entries) -> bool:

@@ -64,7 +64,7 @@ class ListOperatorState:
         return self._items
 
     def take_back(self, items: list[Item]) -> None:
-        """Return to items from an earlier `share`."""
+        """Take back the items that an earlier call of `share` returned."""
         self._items, self._is_shared = items, True
 
     def is_at(self, items: list[Item]) -> bool:

@@ -4,8 +4,8 @@ Rows are sorted by time within a key group. For each key group a lower bound of 
 in memory, so a search reads only the key groups with due rows. The cost is O(due rows), plus a step
 in memory for each key group.
 
-The rows have the due times after the last sealed epoch. The caller says which elements the current
-epoch has changed.
+The rows have the due times at the end of the last sealed epoch. The current epoch's changes are in
+memory elsewhere, so a search skips the elements that the current epoch has changed (`HasChanged`).
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ import pyarrow as pa
 from spark_state.codecs.codec import Forms
 from spark_state.rocksdb.ordered_bytes import micros_of_timestamps
 
-Convert = Callable[[Any], Any]
-_Codec = tuple[Convert, Convert] | None
+Conversion = Callable[[Any], Any]
+_Codec = tuple[Conversion, Conversion] | None
 """Conversions to a type of MessagePack and back; None if MessagePack has the type itself."""
 
 _EXACT = Context(prec=80)
@@ -59,11 +59,11 @@ class PackedValues:
         return value
 
 
-def _converted(converts: Sequence[Convert], values: Sequence[Any]) -> tuple[Any, ...]:
+def _converted(converts: Sequence[Conversion], values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([convert(value) for convert, value in zip(converts, values, strict=True)])
 
 
-def _or_null(codec: _Codec, direction: int) -> Convert:
+def _or_null(codec: _Codec, direction: int) -> Conversion:
     if codec is None:
         return lambda value: value
     convert = codec[direction]

@@ -8,9 +8,9 @@ the reads and changes of the current epoch:
     cleared    True if the epoch cleared the key; then the table ignores values in the database
 
 The database has the elements after the last sealed epoch. So a rollback forgets the changes in
-memory, a commit writes the changes, and both cost O(changes) (I6, I7). Clearing a key costs the
-elements of the key. The table keeps the values before the last sealed epoch until the next epoch is
-sealed.
+memory, a commit writes the changes, and both cost O(changes) (I6, I7). Clearing a key costs as much
+as removing each element of the key. The table keeps the values before the last sealed epoch until
+the next epoch is sealed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,28 @@
-"""A task's request to a state host: run an epoch of a subtask of an operator."""
+"""A task's request to a state host: run an epoch of a subtask of an operator.
+
+    task    SentRequest -> host -> EpochRequest
+
+Only the host unpickles the operator. A Python worker that did so would import the engine, which
+takes longer than an epoch of a few rows.
+"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
-from spark_state.processor.processor_run import ProcessorSpec
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from spark_state.processor.pickles import dumps
 from spark_state.rocksdb.database_settings import DatabaseSettings
+
+if TYPE_CHECKING:
+    from spark_state.processor.processor_run import ProcessorSpec
+
+# A host rarely serves more operators at once. A pickle may be large: it has the processor.
+_UNPICKLED_OPERATORS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +49,11 @@ class CheckpointSettings:
     the operator's store and of the store in `restore_from`.
     """
 
-    min_epochs_to_retain: int
-    min_epochs_for_snapshot: int
-    orphan_grace_seconds: int
-    store_retry_seconds: int
-    start_empty: bool
+    min_epochs_to_retain: int = 100
+    min_epochs_for_snapshot: int = 10
+    orphan_grace_seconds: int = 86_400
+    store_retry_seconds: int = RETRY_SECONDS
+    start_empty: bool = False
     restore_from: RestoreSource | None = None
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
@@ -65,10 +80,12 @@ class BackendSettings:
 @dataclass(frozen=True, slots=True)
 class HostSettings:
     """Settings for the hosts of an executor. `per_executor`: number of host processes of an
-    executor; `idle_seconds`: a host ends after so many seconds without work."""
+    executor; `idle_seconds`: a host ends after so many seconds without work; `max_memory_mb`:
+    memory limit of a host for all its subtasks, in MiB, None for no limit, see subtask_memory."""
 
     per_executor: int
-    idle_seconds: int
+    idle_seconds: int = 600
+    max_memory_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +93,8 @@ class OperatorSpec:
     """An operator as planned on the driver. All tasks of the operator get the same object.
 
     `plan_id`: unique to a call of `transform_with_state`; `store_root`: root URL, the operator's
-    store is `<store_root>/<query id>/<operator>`; `max_memory_mb`: memory limit of a host for all
-    its subtasks, in MiB, None for no limit, see subtask_memory.
+    store is `<store_root>/<query id>/<operator>`. The settings of the session are in `checkpoints`,
+    `backend` and `hosts`.
     """
 
     operator: str
@@ -88,8 +105,8 @@ class OperatorSpec:
     key_schema_json: str
     processor: ProcessorSpec
     checkpoints: CheckpointSettings
+    hosts: HostSettings
     backend: BackendSettings = field(default_factory=BackendSettings)
-    max_memory_mb: int | None = None
 
 
 NEVER_RUN = -1
@@ -149,6 +166,60 @@ class EpochRequest:
     @property
     def store_url(self) -> str:
         return operator_store_url(self.spec.store_root, self.task.query_id, self.spec.operator)
+
+
+@dataclass(frozen=True, slots=True)
+class SentOperator:
+    """An operator as its tasks know the operator. `key_group_index`: position of the column with
+    the key group of a row; `pickled_spec`: the OperatorSpec; other fields: as in OperatorSpec."""
+
+    name: str
+    store_root: str
+    parallelism: int
+    max_parallelism: int
+    hosts: HostSettings
+    key_group_index: int
+    pickled_spec: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, spec: OperatorSpec) -> SentOperator:
+        """Return the operator of a spec, for tasks."""
+        return cls(
+            name=spec.operator,
+            store_root=spec.store_root,
+            parallelism=spec.parallelism,
+            max_parallelism=spec.max_parallelism,
+            # An executor needs no more hosts than the operator has subtasks.
+            hosts=replace(spec.hosts, per_executor=min(spec.hosts.per_executor, spec.parallelism)),
+            key_group_index=spec.processor.run_plan.inputs.layout.key_group_index,
+            pickled_spec=dumps(spec),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """An EpochRequest as the task sends the request."""
+
+    operator: SentOperator
+    task: EpochTask
+    module_path: tuple[str, ...]
+    local_directories: tuple[str, ...] = ()
+
+    @property
+    def store_url(self) -> str:
+        operator = self.operator
+        return operator_store_url(operator.store_root, self.task.query_id, operator.name)
+
+    def received(self) -> EpochRequest:
+        """Return the request with the unpickled operator."""
+        spec = _unpickled(self.operator.pickled_spec)
+        return EpochRequest(spec, self.task, self.module_path, self.local_directories)
+
+
+@lru_cache(_UNPICKLED_OPERATORS)
+def _unpickled(pickled_spec: bytes) -> OperatorSpec:
+    spec: OperatorSpec = pickle.loads(pickled_spec)
+    return spec
 
 
 def operator_store_url(store_root: str, query_id: str, operator: str) -> str:

@@ -51,7 +51,7 @@ class ResidentOperatorState:
         subtasks of the base hold different broadcast states."""
         checkpoint, store = base.checkpoint, base.store
         if checkpoint is not None and checkpoint.summary.broadcast is None:
-            handles = _handles(store.whole(checkpoint))
+            handles = _handles(store.bases.whole(checkpoint))
             check_broadcast_agrees([{} if h is None else dict(h.broadcast) for h in handles])
         if base.lineage is not None and base.lineage.run == attempt.by.run:
             own = base.lineage.barrier_of(attempt.by.subtask).operator_state
@@ -60,7 +60,7 @@ class ResidentOperatorState:
         elif checkpoint is None or not checkpoint.summary.has_operator_state:
             self._deal((), attempt, store)
         else:
-            self._deal(_handles(store.whole(checkpoint)), attempt, store)
+            self._deal(_handles(store.bases.whole(checkpoint)), attempt, store)
         self._start = self.backend.mark()
 
     def rollback(self) -> None:

@@ -102,7 +102,8 @@ class ResidentState:
         return rows
 
     def seal(self, handles: Handles, states: Iterable[StateSchema]) -> None:
-        """End the epoch: the files `handles`, which contain `states`, now give the state."""
+        """End the epoch. From now on the files `handles`, with the states `states`, are the files
+        of the state in memory."""
         before, self._resident = self.handles, None
         self.backend.seal()
         self.memory.measure_again(self.backend)

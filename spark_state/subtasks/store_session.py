@@ -178,7 +178,8 @@ class StoreSession:
                 return self.checkpoints.bases.before(epoch, run, asked)
             self._look_now_and_then(run, epoch)
             own = published.barrier if published.is_completed else None
-            return self.checkpoints.completed_at(epoch - 1, run, attempt.spec.parallelism, own)
+            bases, parallelism = self.checkpoints.bases, attempt.spec.parallelism
+            return bases.completed_at(epoch - 1, run, parallelism, own, asked)
         except RunOverError as error:
             # Spark planned this epoch for this run, so Spark has committed the run's earlier
             # epochs. The newer run may have written the same epochs, so the next run must know the

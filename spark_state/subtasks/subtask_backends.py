@@ -157,8 +157,8 @@ class SubtaskBackends:
         return folder
 
     def close(self) -> None:
-        """Remove the local directories. The backends may not be used afterwards. Copies for the
-        next host remain only if this host is killed."""
+        """Remove the local directories, and the copies for the executor's next host. The backends
+        may not be used afterwards. A killed host leaves its copies to the next host."""
         with self._lock:
             for folder in self._folders.values():
                 shutil.rmtree(folder, ignore_errors=True)

@@ -129,11 +129,12 @@ class SubtaskMemory:
     def _message(self, spec: OperatorSpec, most_bytes: int) -> str:
         on_heap = spec.backend.kind == "heap"
         held = "the state" if on_heap else "what the epoch read and changed"
+        limit_mb = spec.hosts.max_memory_mb
         way_out = _TO_ROCKSDB if on_heap else _SMALLER_EPOCHS
         return (
             f"{held} of a subtask of operator {spec.operator!r} takes about "
             f"{_mib(self.bytes)} MiB on the heap of its host, and that of all subtasks there "
-            f"{_mib(self._use.bytes)} MiB; spark.cowstate.maxMemoryMB is {spec.max_memory_mb}, of "
+            f"{_mib(self._use.bytes)} MiB; spark.cowstate.maxMemoryMB is {limit_mb}, of "
             f"which state may take {_mib(most_bytes)} MiB. The epoch was rolled back, and nothing "
             f"was written. {way_out}"
         )
@@ -159,10 +160,11 @@ def _share(use: MemoryUse, spec: OperatorSpec, eighths: int) -> MemoryShare:
 
 
 def _part(spec: OperatorSpec, eighths: int) -> int | None:
-    if spec.max_memory_mb is None:
+    limit_mb = spec.hosts.max_memory_mb
+    if limit_mb is None:
         return None
     of_databases = spec.backend.memory_mb if spec.backend.kind == "rocksdb" else 0
-    return (spec.max_memory_mb - of_databases) * _MIB * eighths // _EIGHTHS
+    return (limit_mb - of_databases) * _MIB * eighths // _EIGHTHS
 
 
 def _mib(size: int) -> str:

@@ -314,7 +314,7 @@ class SubtaskSession:
 
     def _check_of_run(self, attempt: EpochAttempt) -> Callable[[], None]:
         """Return the check for the processor's run: task, fence, and memory if there is a limit."""
-        if attempt.spec.max_memory_mb is None:
+        if attempt.spec.hosts.max_memory_mb is None:
             return attempt.check
         check_memory = self.state.memory.now_and_then(self.state.backend, attempt.spec)
 

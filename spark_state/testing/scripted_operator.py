@@ -34,12 +34,8 @@ from spark_state.frozen_keys import frozen
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.handles import record_states
-from spark_state.processor.input.epoch_inputs import (
-    INITIAL_ROWS,
-    EpochInputs,
-    SideInput,
-    control_key_group,
-)
+from spark_state.processor.input.control_rows import control_key_group
+from spark_state.processor.input.epoch_inputs import INITIAL_ROWS, EpochInputs, SideInput
 from spark_state.processor.input.epoch_time import both_times, no_time, time_mode_named
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.pickles import dumps_processor
@@ -57,6 +53,7 @@ from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
     EpochRequest,
     EpochTask,
+    HostSettings,
     OperatorSpec,
 )
 from spark_state.subtasks.maintenance import Maintenance
@@ -277,7 +274,8 @@ class ScriptedOperator:
                 output_schema=arrow_schema(self._output),
                 spool_bytes=1 << 20,
             ),
-            checkpoints=CheckpointSettings(100, 10, 86_400, 10, start_empty=False),
+            checkpoints=CheckpointSettings(store_retry_seconds=10),
+            hosts=HostSettings(per_executor=1),
         )
 
     def _request(self, subtask: int) -> EpochRequest:

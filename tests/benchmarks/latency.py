@@ -2,7 +2,8 @@
 
     python tests/benchmarks/latency.py [--rows 500] [--batches 60] [--warm 40] [--rounds 3]
                                        [--partitions 2 32] [--plans identity cowstate …]
-                                       [--sockets true] [--profile] [--first 3] [--out FILE]
+                                       [--sockets true] [--profile] [--first 3]
+                                       [--request-ms 20] [--out FILE]
 
 Queries with a trigger as soon as possible read `rate-micro-batch`, `--rows` rows a batch, and write
 to `noop`. They run one after the other in one session on `local[2]`, in each round:
@@ -20,6 +21,9 @@ tasks of a batch from Spark's event log. `--sockets false` lets Python workers t
 `--first 3` measures the first batch of an application instead: it runs each plan in three new
 processes, in turn, and prints the seconds from the start of the query to the end of the batch.
 
+`--request-ms 20` puts the store into an S3 server on this machine (moto) whose requests take 20 ms
+more, and prints the requests of `cowstate` for each batch and subtask, maintenance included.
+
 `--profile` runs `cowstate` again with timed_worker_daemon.py, and prints for the tasks of the
 batches the median milliseconds between two steps of a task and of its epoch.
 """
@@ -27,14 +31,16 @@ batches the median milliseconds between two steps of a task and of its epoch.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -49,6 +55,7 @@ from tests.benchmarks.benchmark_script import QUIET, parser_of, write_results
 from tests.benchmarks.python_state import ROCKSDB
 from tests.benchmarks.python_state_plans import OUTPUT, CountRows
 from tests.benchmarks.timed_worker_daemon import FOLDER_VARIABLE
+from tests.support.stores.moto_s3 import S3Server, moto_s3
 
 PHASES = (
     "latestOffset",
@@ -88,7 +95,10 @@ def row_api(rows: DataFrame, _partitions: int) -> DataFrame:
 PLANS: dict[str, Plan] = {plan.__name__: plan for plan in (projection, identity, cowstate, row_api)}
 
 
-def start_session(folder: Path, sockets: str, *, profiled: bool) -> SparkSession:
+def start_session(
+    folder: Path, sockets: str, store: Mapping[str, str], *, profiled: bool
+) -> SparkSession:
+    """Start a session. `store`: settings of a store that is not on the local disk."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     (folder / "events").mkdir(exist_ok=True)
     (folder / "times").mkdir(exist_ok=True)
@@ -104,6 +114,7 @@ def start_session(folder: Path, sockets: str, *, profiled: bool) -> SparkSession
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": (folder / "events").as_uri(),
+        **store,
     }
     if profiled:
         os.environ["PYTHONPATH"] = str(ROOT)
@@ -141,7 +152,7 @@ def first_batch(plan: str, partitions: int, rows: int, sockets: str) -> float:
     """Seconds from the start of a query to the end of the first batch, in a process that has run no
     query before."""
     with tempfile.TemporaryDirectory(prefix="cowstate-latency-") as name:
-        spark = start_session(Path(name), sockets, profiled=False)
+        spark = start_session(Path(name), sockets, {}, profiled=False)
         start = time.perf_counter()
         run(spark, Path(name), plan, partitions, rows, batches=1)
         seconds = time.perf_counter() - start
@@ -247,39 +258,90 @@ def show_steps(times: Path, warm: int) -> None:
         print(f"{'':16} {before} -> {after}: {statistics.median(took):.1f} ms")
 
 
+def show_requests(requests: Mapping[str, int], tasks: int) -> None:
+    """Print the requests to the store for each batch and subtask."""
+    shares = ", ".join(f"{kind} {count / tasks:.2f}" for kind, count in sorted(requests.items()))
+    print(f"{'':16} requests of a subtask and batch: {shares}")
+
+
+@contextmanager
+def distant_store(
+    request_ms: float | None,
+) -> Iterator[tuple[dict[str, str], Counter[str]]]:
+    """Yield the settings of a store whose requests take `request_ms` milliseconds more, and the
+    counts of its requests. Yields nothing without `request_ms`."""
+    if request_ms is None:
+        yield {}, Counter()
+        return
+    # The server's log has a line for each request.
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    with moto_s3() as server, server.counting(request_ms) as requests:
+        yield settings_of(server), requests
+
+
+def settings_of(server: S3Server) -> dict[str, str]:
+    """Settings of Spark for a store on a server."""
+    settings = {
+        "spark.cowstate.store": server.new_bucket(),
+        # Operators refuse secrets that Spark would show.
+        "spark.redaction.regex": "(?i)secret|password|token|storeOptions",
+    }
+    for name, value in server.storage_options.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        settings[f"spark.cowstate.storeOptions.{name}"] = text
+    return settings
+
+
+def measure(
+    given: Any, folder: Path, store: Mapping[str, str], counts: Counter[str]
+) -> dict[str, dict[str, list[float]]]:
+    """Run the plans in turn, and print their figures. Returns the milliseconds of each phase, by
+    plan and number of partitions."""
+    results: dict[str, dict[str, list[float]]] = {}
+    spark = start_session(folder, given.sockets, store, profiled=given.profile)
+    run_ids: dict[str, str] = {}
+    requests: dict[str, Counter[str]] = defaultdict(Counter)
+    tasks = Counter[str]()
+    batches = given.warm + given.batches
+    for _, partitions, plan in product(range(given.rounds), given.partitions, given.plans):
+        before = counts.copy()
+        query = run(spark, folder, plan, partitions, given.rows, batches)
+        case = f"{plan} {partitions}"
+        requests[case] += counts - before
+        tasks[case] += partitions * len(query.recentProgress)
+        run_ids[case] = str(query.runId)
+        measured = results.setdefault(case, defaultdict(list))
+        for phase, samples in phases(query, given.warm, given.batches).items():
+            measured[phase] += samples
+    spark.stop()
+    jobs = jobs_of(folder / "events")
+    for case, measured in results.items():
+        floor = results.get(f"identity {case.split()[1]}", measured)
+        show(case, measured, statistics.median(floor["addBatch"]))
+        show_jobs(jobs[run_ids[case]], given.warm)
+        if requests[case]:
+            show_requests(requests[case], tasks[case])
+    return results
+
+
 def main() -> None:
     parser = parser_of(__doc__, "latency", rows=500, batches=60, warm=40, rounds=3, sockets="true")
     parser.add_argument("--partitions", nargs="*", type=int, default=[2, 32])
     parser.add_argument("--plans", nargs="*", default=list(PLANS))
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--first", type=int)
+    parser.add_argument("--request-ms", type=float)
     given = parser.parse_args()
     if given.first:
         write_results(given.out, first_batches(given))
         return
-    results: dict[str, dict[str, list[float]]] = {}
-    with tempfile.TemporaryDirectory(prefix="cowstate-latency-") as name:
-        folder = Path(name)
-        spark = start_session(folder, given.sockets, profiled=given.profile)
-        run_ids: dict[str, str] = {}
-        for _ in range(given.rounds):
-            for partitions in given.partitions:
-                for plan in given.plans:
-                    most = given.warm + given.batches
-                    query = run(spark, folder, plan, partitions, given.rows, most)
-                    case = f"{plan} {partitions}"
-                    run_ids[case] = str(query.runId)
-                    measured = results.setdefault(case, defaultdict(list))
-                    for phase, samples in phases(query, given.warm, given.batches).items():
-                        measured[phase] += samples
-        spark.stop()
-        jobs = jobs_of(folder / "events")
-        for case, measured in results.items():
-            floor = results.get(f"identity {case.split()[1]}", measured)
-            show(case, measured, statistics.median(floor["addBatch"]))
-            show_jobs(jobs[run_ids[case]], given.warm)
+    with (
+        tempfile.TemporaryDirectory(prefix="cowstate-latency-") as name,
+        distant_store(given.request_ms) as (store, requests),
+    ):
+        results = measure(given, Path(name), store, requests)
         if given.profile:
-            show_steps(folder / "times", given.warm)
+            show_steps(Path(name) / "times", given.warm)
     write_results(given.out, results)
 
 

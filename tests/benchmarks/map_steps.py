@@ -25,6 +25,7 @@ A round draws `--updates` random keys, leaves out repeated keys, and does each s
     write      the file is written to the system
     sync       the file is forced to the disk
     name       the file gets its name
+    read back  the file is read from memory, and verified, as a restart does
 
 The benchmark runs twice: with the system's usual memory pages, and with large pages
 (-XX:+UseTransparentHugePages). It prints medians of the second half of the rounds, in nanoseconds

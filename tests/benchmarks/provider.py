@@ -1,8 +1,8 @@
 """The state store provider against HDFSBacked, RocksDB and a store that does nothing.
 
-    python tests/benchmarks/provider.py [--scenario a b c d e join] [--rounds 3] [--scale 1.0]
-                                        [--partitions 2] [--warm N] [--no-snapshots] [--soak]
-                                        [--providers cowstate …] [--free-memory GIB]
+    python tests/benchmarks/provider.py [--scenario a b c d e groups join] [--rounds 3]
+                                        [--scale 1.0] [--partitions 2] [--warm N] [--no-snapshots]
+                                        [--soak] [--providers cowstate …] [--free-memory GIB]
 
 Every run is a process with a JVM of its own (local[2], default collector). In each round every
 provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`. Some warm-up
@@ -19,6 +19,8 @@ Java's compiler takes a part of the two cores.
     join     inner join of two streams (the other half of c); also runs under its own name
     e        distinct keys, 4.5M in all, 10,000 rows a batch, with a watermark that makes no key too
              old. Runs only under its name
+    groups   counts in flatMapGroupsWithState: 1M keys with a timeout that does not come, 50,000
+             rows a batch. Runs only under its name
     d        40M keys with 18 sums each, 8 GB of records, meant for `--providers disk rocksdb
              --memory 1g`. Runs only under its name
     soak     500 batches that update the same keys. Some values change their length each time.
@@ -83,7 +85,9 @@ from spark_state.jvm.scala_compiler import compile_jar
 from tests.benchmarks.benchmark_script import parser_of, write_results
 
 HERE = Path(__file__).resolve().parent
-LETTERS = {"c": ("session", "join"), **{name: (name,) for name in ("a", "b", "d", "e", "join")}}
+ALONE = ("a", "b", "d", "e", "groups", "join")
+LETTERS = {"c": ("session", "join"), **{name: (name,) for name in ALONE}}
+SOURCES = ("EmptyStateStoreProvider", "GroupCounts")
 USUAL = ("a", "b", "c")
 FIGURES = (
     *("wall_ms", "commit_ms", "task_cpu_ms"),
@@ -322,7 +326,8 @@ def main() -> None:
     out = given.out or HERE / "results" / f"provider{'-soak' if given.soak else ''}.json"
     with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-", dir=given.folder) as name:
         floor_jar = Path(name) / "floor.jar"
-        compile_jar([HERE / "scala" / "EmptyStateStoreProvider.scala"], floor_jar)
+        sources = [HERE / "scala" / f"{source}.scala" for source in SOURCES]
+        compile_jar(sources, floor_jar)
         folder = str(Path(name) / "run")
         task = Task("run", "", "", given.scale, given.memory, folder, str(floor_jar))
         task = replace(task, partitions=given.partitions, warm=given.warm)

@@ -54,7 +54,7 @@ Runs = dict[str, list[dict[int, dict[str, float]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RescaleStep:
     """The task of a process: fill the state if `number` is None, else change to `number`
     partitions."""
 
@@ -73,7 +73,7 @@ class Step:
         return Load(self.keys, max(1, int(self.keys * CHANGED_SHARE)), PREFILL_ROWS, 0, 0)
 
 
-def start_session(step: Step) -> SparkSession:
+def start_session(step: RescaleStep) -> SparkSession:
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": step.memory,
         **QUIET,
@@ -87,7 +87,7 @@ def start_session(step: Step) -> SparkSession:
     return builder.config(PROVIDER_KEY, PROVIDERS[step.provider]).getOrCreate()
 
 
-def run_batches(spark: SparkSession, step: Step, rows: int, batches: int) -> dict[str, Any]:
+def run_batches(spark: SparkSession, step: RescaleStep, rows: int, batches: int) -> dict[str, Any]:
     """Let the query run `batches` batches. Returns the progress of the last batch."""
     machine = Machine(spark)
     stream = Stream(machine, count_and_sum(spark, step.load, rows), "update", step.checkpoint)
@@ -96,13 +96,13 @@ def run_batches(spark: SparkSession, step: Step, rows: int, batches: int) -> dic
     return stream.progress()[-1]
 
 
-def fill(spark: SparkSession, step: Step) -> dict[str, float]:
+def fill(spark: SparkSession, step: RescaleStep) -> dict[str, float]:
     run_batches(spark, step, step.load.prefill_rows, step.load.prefill_batches)
     check_counts(spark, step, run_batches(spark, step, step.load.rows, CHANGING_BATCHES))
     return {}
 
 
-def change(spark: SparkSession, step: Step) -> dict[str, float]:
+def change(spark: SparkSession, step: RescaleStep) -> dict[str, float]:
     assert step.number is not None
     files = [file for file in (step.checkpoint / "state").rglob("*") if file.is_file()]
     state_mb = sum(file.stat().st_size for file in files) / 2**20
@@ -121,7 +121,7 @@ def change(spark: SparkSession, step: Step) -> dict[str, float]:
     return {"seconds": seconds, "state_mb": state_mb, "peak_rss_mb": peak_rss_mb}
 
 
-def check_counts(spark: SparkSession, step: Step, last: dict[str, Any]) -> None:
+def check_counts(spark: SparkSession, step: RescaleStep, last: dict[str, Any]) -> None:
     """Check that the counts in the state sum up to the rows read, over all keys and partitions."""
     reader = spark.read.format("statestore").option("batchId", last["batchId"])
     state = reader.load(str(step.checkpoint))
@@ -131,7 +131,7 @@ def check_counts(spark: SparkSession, step: Step, last: dict[str, Any]) -> None:
     assert totals[2] == (step.number or FIRST_NUMBER) - 1, f"{step}: {totals}"
 
 
-def do(step: Step, result: Path) -> None:
+def do(step: RescaleStep, result: Path) -> None:
     """Do a step in this process, write the result, and kill the JVM."""
     spark = start_session(step)
     measured = (fill if step.number is None else change)(spark, step)
@@ -139,7 +139,7 @@ def do(step: Step, result: Path) -> None:
     kill_session(spark, Path(step.folder) / "scratch")
 
 
-def run(step: Step) -> dict[str, float]:
+def run(step: RescaleStep) -> dict[str, float]:
     result = Path(step.folder) / "result.json"
     result.unlink(missing_ok=True)
     command = [sys.executable, __file__, "--step", json.dumps(asdict(step)), str(result)]
@@ -147,7 +147,7 @@ def run(step: Step) -> dict[str, float]:
     return json.loads(result.read_text())
 
 
-def run_provider(step: Step, numbers: list[int]) -> dict[int, dict[str, float]]:
+def run_provider(step: RescaleStep, numbers: list[int]) -> dict[int, dict[str, float]]:
     """The figures by number of partitions, from an empty folder."""
     Path(step.folder).mkdir()
     try:
@@ -194,7 +194,7 @@ def main() -> None:
     """Measure, print, and write the JSON."""
     given = arguments()
     if given.step:
-        do(Step(**json.loads(given.step[0])), Path(given.step[1]))
+        do(RescaleStep(**json.loads(given.step[0])), Path(given.step[1]))
         return
     runs: Runs = {provider: [] for provider in given.providers}
     with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-", dir=given.folder) as name:
@@ -202,7 +202,7 @@ def main() -> None:
             in_turn = given.providers if number % 2 == 0 else given.providers[::-1]
             for provider in in_turn:
                 print(f"round {number + 1}/{given.rounds}, {provider}", file=sys.stderr)
-                step = Step(provider, given.keys, given.memory, str(Path(name) / "run"))
+                step = RescaleStep(provider, given.keys, given.memory, str(Path(name) / "run"))
                 runs[provider].append(run_provider(step, given.numbers))
     ratios = report(runs, given.numbers)
     settings = {"keys": given.keys, "memory": given.memory, "numbers": given.numbers}

@@ -27,7 +27,8 @@ from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import open_store
 from spark_state.operator_state.list_operator_state import ListOperatorState
-from spark_state.processor.input.epoch_inputs import EpochInputs, control_key_group
+from spark_state.processor.input.control_rows import control_key_group
+from spark_state.processor.input.epoch_inputs import EpochInputs
 from spark_state.processor.input.epoch_time import both_times
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.input.key_grouping import InputLayout

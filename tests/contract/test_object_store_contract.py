@@ -1,7 +1,7 @@
 """The contract of object stores, run against each kind of store.
 
-The kinds are memory, disk, S3 over HTTP, a file system without conditional create, and a file
-system with hosts.
+The kinds are memory, disk, S3 over HTTP, a file system without conditional create, a file system
+with hosts, and, where their emulators are installed, Azure Blob Storage and Google Cloud Storage.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.testing import ObjectStoreContract
 from spark_state.testing.object_store_contract import names_in
-from tests.support.operators.scripted_operator import ScriptedOperator, state_before
+from tests.support.operators.counts_operator import CountsOperator, state_before
 from tests.support.stores import hosted_file_system  # noqa: F401  registers hosted://
+from tests.support.stores.cloud_servers import CloudServer, azurite, fake_gcs
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.stores.moto_s3 import S3Server, moto_s3
 from tests.support.stores.stale_store import ListingsOfAMinuteAgo
@@ -75,10 +76,22 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
+    with azurite(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def gcs() -> Iterator[CloudServer]:
+    with fake_gcs() as server:
+        yield server
+
+
 def store_of(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> ObjectStore:
     """An empty store of a kind."""
-    if kind == "s3":
-        server: S3Server = request.getfixturevalue("s3")
+    if kind in ("s3", "azure", "gcs"):
+        server: S3Server | CloudServer = request.getfixturevalue(kind)
         return open_object_store(f"{server.new_bucket()}/some/store", server.storage_options)
     if kind == "file":
         return open_object_store(f"file://{tmp_path}/some/store")
@@ -96,7 +109,7 @@ def store_of(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Objec
 class TestObjectStores(ObjectStoreContract):
     """Tests of each kind of store."""
 
-    @pytest.fixture(params=["memory", "file", "s3", "retrying", "strict", "hosted"])
+    @pytest.fixture(params=["memory", "file", "s3", "azure", "gcs", "retrying", "strict", "hosted"])
     def kind(self, request: pytest.FixtureRequest) -> str:
         return str(request.param)
 
@@ -208,13 +221,14 @@ class TestTheStoreOfTests(ObjectStoreContract):
 
 
 @pytest.mark.parametrize(
-    "kind", ["memory", "file", "s3", "unconditional", "retrying", "dict", "stale"]
+    "kind",
+    ["memory", "file", "s3", "azure", "gcs", "unconditional", "retrying", "dict", "stale"],
 )
 def test_checkpoints_are_completed_retained_and_restored_on_it(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     store = store_of(kind, tmp_path, request)
-    operator = ScriptedOperator(store)
+    operator = CountsOperator(store)
     state: dict[int, int] = {}
     for epoch in range(4):
         changes = {epoch: epoch, 7: epoch * 10}

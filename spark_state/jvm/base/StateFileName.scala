@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate.base
 
 /** Numbers of partitions of a query before and after a rescale. */
-final case class Rescale(former: Int, partitions: Int) {
+final case class PartitionNumbers(former: Int, partitions: Int) {
   override def toString: String = f"-$former%010d-$partitions%010d"
 }
 
@@ -59,7 +59,7 @@ final case class StateFileName(
     base: Option[String],
     versions: Long = 1,
     attempt: Option[String] = None,
-    rescale: Option[Rescale] = None) {
+    rescale: Option[PartitionNumbers] = None) {
 
   def isRescaled: Boolean = rescale.isDefined
 
@@ -116,7 +116,7 @@ object StateFileName {
         to <- partitions.toIntOption if to > 0
       } yield StateFileName(
         version.toLong, generation.toLong, unique, Some(base), attempt = Some(attempt),
-        rescale = Some(Rescale(from, to)))
+        rescale = Some(PartitionNumbers(from, to)))
     case _ => None
   }
 

@@ -31,7 +31,10 @@ final case class StateFileContent(
     keySchema: StructType,
     valueSchema: StructType,
     checksums: RowChecksums = RowChecksums.Off,
-    owner: String = "")
+    owner: String = "") {
+  /** The schemas as the metadata of files has them. */
+  val packedSchemas: String = StateFileMetadata.packed(keySchema, valueSchema)
+}
 
 /**
  * Checkpoints of one store: writes changelogs and snapshots, finds the files of a state, and reads
@@ -69,7 +72,7 @@ final class StateCheckpoints(
       headerOf(like), checksums)
 
   private def headerOf(name: StateFileName): Seq[(String, String)] =
-    StateFileMetadata.header(name, keySchema, valueSchema) ++
+    StateFileMetadata.header(name, packedSchemas) ++
       name.rescale.toSeq.flatMap { rescale =>
         Seq(Former -> rescale.former.toString, Partitions -> rescale.partitions.toString)
       }
@@ -246,10 +249,10 @@ final class StateCheckpoints(
   }
 
   /**
-   * True if a file is whole, so that the files that it replaces may be deleted. A truncated file is
-   * found by its missing footer. A merged file is read to the end, because no other file will have
-   * the changes of the replaced files. A snapshot is not: the snapshot before is still kept, in
-   * case this snapshot is damaged.
+   * True if a snapshot or merged file is whole, so that the files replaced by the file may be
+   * deleted. A merged file is read to the end, because after the deletion no other file has the
+   * changes. Of a snapshot only the footer is read, which a truncated file does not have: if the
+   * rows are damaged, the snapshot before is still there.
    */
   def isWhole(name: StateFileName): Boolean =
     try {
@@ -275,8 +278,7 @@ final class StateCheckpoints(
   private def check(name: StateFileName, reader: ArrowRowsReader): Unit = {
     val header = headerOf(name)
     val expected = header.toMap
-    val keys = header.map(_._1)
-      .filterNot(key => key == StateFileMetadata.KeySchema || key == StateFileMetadata.ValueSchema)
+    val keys = header.map(_._1).filterNot(_ == StateFileMetadata.Schemas)
     keys.find(key => !reader.metadata.get(key).contains(expected(key))).foreach { key =>
       throw new CowStateCorruptException(s"${directory.url}/$name",
         s"it says ${key.stripPrefix("cowstate.")} = " +

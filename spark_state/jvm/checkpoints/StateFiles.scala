@@ -144,8 +144,9 @@ final class StateFiles(
   }
 
   /**
-   * Return the lineage of a state that can be restored without files of changes, or None if the
-   * restore needs files of changes. On the left, return the state whose files are missing.
+   * Return the lineage of a state that is restored without a changelog or merged file: from a
+   * snapshot, from files of an adopted checkpoint, or as the empty state. None if the restore needs
+   * a changelog or merged file. On the left, return the state whose files are missing.
    */
   private def beginningAt(
       at: StateId,

@@ -5,54 +5,42 @@ import java.nio.charset.StandardCharsets.UTF_8
 
 import com.google.flatbuffers.FlatBufferBuilder
 import org.apache.arrow.flatbuf.{Binary, Block, BodyCompression, BodyCompressionMethod, Buffer}
-import org.apache.arrow.flatbuf.{Endianness, Field, FieldNode, Footer, Int => IntType, KeyValue}
-import org.apache.arrow.flatbuf.{Message, MessageHeader, MetadataVersion, RecordBatch, Schema, Type}
+import org.apache.arrow.flatbuf.{Endianness, Field, FieldNode, FixedSizeBinary, Footer}
+import org.apache.arrow.flatbuf.{Int => IntType, KeyValue, Message, MessageHeader}
+import org.apache.arrow.flatbuf.{MetadataVersion, RecordBatch, Schema, Type}
 
 /**
- * Arrow IPC messages of a state file (https://arrow.apache.org/docs/format/Columnar.html), for the
- * schema of state files:
- *
- *   key       binary, never null
- *   value     binary, null: the key was removed
- *   checksum  int32, never null, in files of rows with checksums only (see RowChecksums)
- *
- * A message is FF FF FF FF, its length as int, a flatbuffer, and padding to 8 bytes. The buffers of
- * a record batch follow the message.
+ * Arrow IPC messages of a state file (https://arrow.apache.org/docs/format/Columnar.html). A
+ * message is FF FF FF FF, its length as int, a flatbuffer, and padding to 8 bytes. The buffers of a
+ * record batch follow the message.
  */
 private[cowstate] object ArrowIpc {
   val Magic: Array[Byte] = "ARROW1".getBytes(UTF_8)
-  /** Offset in the body and length of each buffer of a record batch. */
-  type Buffers = Array[(Long, Long)]
+
+  /** Place of a buffer in the body of a record batch. */
+  final case class Place(offset: Long, length: Long)
 
   final case class FileBlock(offset: Long, metadataBytes: Int, bodyBytes: Long)
 
   def padded(length: Int): Int = (length + 7) & ~7
 
-  /**
-   * Number of buffers of a record batch: validity, offsets and data of the two binary columns;
-   * validity and data of the checksums.
-   */
-  def bufferCount(checksums: Boolean): Int = if (checksums) 8 else 6
-
-  def schemaMessage(checksums: Boolean): Array[Byte] = {
+  def schemaMessage(columns: Seq[ArrowColumn]): Array[Byte] = {
     val builder = new FlatBufferBuilder(512)
-    message(builder, MessageHeader.Schema, schema(builder, checksums, Nil), 0)
+    message(builder, MessageHeader.Schema, schema(builder, columns, Nil), 0)
   }
 
   /** Return the message of a record batch. BufferCodec has encoded the buffers. */
   def recordBatchMessage(
-      rows: Int, removed: Int, buffers: Buffers, bodyBytes: Long): Array[Byte] = {
+      rows: Int, columns: Seq[ColumnBuffers[Place]], bodyBytes: Long): Array[Byte] = {
     val builder = new FlatBufferBuilder(512)
-    val checksums = buffers.length == bufferCount(checksums = true)
-    RecordBatch.startNodesVector(builder, if (checksums) 3 else 2)
-    if (checksums) FieldNode.createFieldNode(builder, rows, 0)
-    FieldNode.createFieldNode(builder, rows, removed)
-    FieldNode.createFieldNode(builder, rows, 0)
+    RecordBatch.startNodesVector(builder, columns.length)
+    columns.reverseIterator
+      .foreach(column => FieldNode.createFieldNode(builder, rows, column.nulls))
     val nodes = builder.endVector()
-    RecordBatch.startBuffersVector(builder, buffers.length)
-    buffers.reverse.foreach { case (offset, length) =>
-      Buffer.createBuffer(builder, offset, length)
-    }
+    val places = columns.flatMap(_.buffers)
+    RecordBatch.startBuffersVector(builder, places.length)
+    places.reverseIterator
+      .foreach(place => Buffer.createBuffer(builder, place.offset, place.length))
     val list = builder.endVector()
     val compression = BodyCompression.createBodyCompression(
       builder, BufferCodec.ArrowType, BodyCompressionMethod.BUFFER)
@@ -66,9 +54,10 @@ private[cowstate] object ArrowIpc {
 
   /** Return the footer's flatbuffer, with the places of the record batches and with `metadata`. */
   def footer(
-      blocks: Seq[FileBlock], checksums: Boolean, metadata: Seq[(String, String)]): Array[Byte] = {
+      blocks: Seq[FileBlock], columns: Seq[ArrowColumn], metadata: Seq[(String, String)])
+      : Array[Byte] = {
     val builder = new FlatBufferBuilder(1024)
-    val schemaOffset = schema(builder, checksums, metadata)
+    val schemaOffset = schema(builder, columns, metadata)
     Footer.startDictionariesVector(builder, 0)
     val dictionaries = builder.endVector()
     Footer.startRecordBatchesVector(builder, blocks.length)
@@ -83,25 +72,48 @@ private[cowstate] object ArrowIpc {
     builder.sizedByteArray()
   }
 
+  /** Return the columns of a schema. */
+  def columnsOf(schema: Schema): Seq[ArrowColumn] = Seq.tabulate(schema.fieldsLength) { i =>
+    val field = schema.fields(i)
+    ArrowColumn(field.name, field.nullable, typeOf(field))
+  }
+
+  private def typeOf(field: Field): ColumnType = field.typeType match {
+    case Type.Binary => ColumnType.AnyBinary
+    case Type.FixedSizeBinary =>
+      val fixed = new FixedSizeBinary
+      field.`type`(fixed)
+      ColumnType.FixedBinary(fixed.byteWidth)
+    case Type.Int => ColumnType.Int32
+    case other => throw new IllegalArgumentException(s"a column of type $other")
+  }
+
   /**
-   * Return the number of rows of a record batch and its `count` buffers, parsed from the flatbuffer
-   * of the message.
+   * Return the number of rows of a record batch, and its columns by name, parsed from the
+   * flatbuffer of the message.
    */
-  def parseRecordBatch(message: Array[Byte], count: Int): (Int, Buffers) = {
+  def parseRecordBatch(
+      message: Array[Byte], columns: Seq[ArrowColumn])
+      : (Int, Map[String, ColumnBuffers[Place]]) = {
     val buffer = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN).position(8)
     val header = Message.getRootAsMessage(buffer)
     require(header.headerType == MessageHeader.RecordBatch, "the message is no record batch")
     val batch = new RecordBatch
     header.header(batch)
-    require(batch.buffersLength == count, s"a record batch has ${batch.buffersLength} buffers")
+    val firsts = columns.scanLeft(0)(_ + _.kind.buffers)
+    require(batch.buffersLength == firsts.last,
+      s"a record batch has ${batch.buffersLength} buffers")
     require(
       batch.compression != null && batch.compression.codec == BufferCodec.ArrowType,
       "a record batch is not compressed with Zstandard")
-    val buffers = Array.tabulate(count) { i =>
-      val place = batch.buffers(i)
-      (place.offset, place.length)
+    val parsed = columns.indices.map { i =>
+      val places = (firsts(i) until firsts(i + 1)).map { number =>
+        val place = batch.buffers(number)
+        Place(place.offset, place.length)
+      }
+      columns(i).name -> ColumnBuffers(Math.toIntExact(batch.nodes(i).nullCount), places)
     }
-    (Math.toIntExact(batch.length), buffers)
+    (Math.toIntExact(batch.length), parsed.toMap)
   }
 
   private def message(
@@ -119,15 +131,13 @@ private[cowstate] object ArrowIpc {
   }
 
   private def schema(
-      builder: FlatBufferBuilder, checksums: Boolean, metadata: Seq[(String, String)]): Int = {
+      builder: FlatBufferBuilder, columns: Seq[ArrowColumn], metadata: Seq[(String, String)])
+      : Int = {
     val pairs = metadata.map { case (key, value) =>
       KeyValue.createKeyValue(builder, builder.createString(key), builder.createString(value))
     }
     val custom = if (pairs.isEmpty) 0 else Schema.createCustomMetadataVector(builder, pairs.toArray)
-    val binary = Seq(
-      binaryField(builder, "key", nullable = false), binaryField(builder, "value", nullable = true))
-    val fields = if (checksums) binary :+ checksumField(builder) else binary
-    val list = Schema.createFieldsVector(builder, fields.toArray)
+    val list = Schema.createFieldsVector(builder, columns.map(field(builder, _)).toArray)
     Schema.startSchema(builder)
     Schema.addEndianness(builder, Endianness.Little)
     Schema.addFields(builder, list)
@@ -135,25 +145,20 @@ private[cowstate] object ArrowIpc {
     Schema.endSchema(builder)
   }
 
-  private def binaryField(builder: FlatBufferBuilder, name: String, nullable: Boolean): Int = {
-    Binary.startBinary(builder)
-    field(builder, name, nullable, Type.Binary, Binary.endBinary(builder))
-  }
-
-  private def checksumField(builder: FlatBufferBuilder): Int =
-    field(builder, "checksum", nullable = false, Type.Int, IntType.createInt(builder, 32, true))
-
-  private def field(
-      builder: FlatBufferBuilder,
-      name: String,
-      nullable: Boolean,
-      kind: Byte,
-      typeOffset: Int): Int = {
-    val nameOffset = builder.createString(name)
+  private def field(builder: FlatBufferBuilder, column: ArrowColumn): Int = {
+    val (kind, typeOffset) = column.kind match {
+      case ColumnType.Int32 => (Type.Int, IntType.createInt(builder, 32, true))
+      case ColumnType.FixedBinary(width) =>
+        (Type.FixedSizeBinary, FixedSizeBinary.createFixedSizeBinary(builder, width))
+      case ColumnType.AnyBinary =>
+        Binary.startBinary(builder)
+        (Type.Binary, Binary.endBinary(builder))
+    }
+    val name = builder.createString(column.name)
     val children = Field.createChildrenVector(builder, Array.empty[Int])
     Field.startField(builder)
-    Field.addName(builder, nameOffset)
-    Field.addNullable(builder, nullable)
+    Field.addName(builder, name)
+    Field.addNullable(builder, column.isNullable)
     Field.addTypeType(builder, kind)
     Field.addType(builder, typeOffset)
     Field.addChildren(builder, children)

@@ -23,16 +23,26 @@ trait StateFileInput extends Closeable {
   def readFully(position: Long, into: Array[Byte]): Unit
 }
 
-/** Buffers of a column of type binary. */
+/**
+ * Rows of a column of type binary. `width` is the size of each row, and `ends` has the end of each
+ * row if `width` is 0.
+ */
 private[cowstate] final class BinaryBuffers(
-    validity: Array[Byte], ends: ByteBuffer, val data: Array[Byte]) {
+    validity: Array[Byte], width: Int, ends: ByteBuffer, data: Array[Byte], nulls: Int) {
+
+  /** Bytes of the rows. */
+  def rowBytes: Long = data.length - nulls.toLong * width
 
   /** Point `row` at the bytes of a row. Returns false for null. */
   def point(index: Int, row: UnsafeRow): Boolean = {
     val present = validity.length == 0 || ((validity(index >> 3) >> (index & 7)) & 1) == 1
     if (present) {
-      val from = ends.getInt(index * 4)
-      row.pointTo(data, Platform.BYTE_ARRAY_OFFSET + from, ends.getInt(index * 4 + 4) - from)
+      if (width > 0) {
+        row.pointTo(data, Platform.BYTE_ARRAY_OFFSET + index * width, width)
+      } else {
+        val from = ends.getInt(index * 4)
+        row.pointTo(data, Platform.BYTE_ARRAY_OFFSET + from, ends.getInt(index * 4 + 4) - from)
+      }
     }
     present
   }
@@ -43,7 +53,7 @@ final class StateFileBatch private[cowstate] (
     val rows: Int, keys: BinaryBuffers, values: BinaryBuffers, checksums: Option[ByteBuffer]) {
 
   /** Bytes of the keys and values. */
-  def rowBytes: Long = keys.data.length.toLong + values.data.length
+  def rowBytes: Long = keys.rowBytes + values.rowBytes
 
   /** Checksums stored with the rows, by row number; None if the file has no checksums. */
   def carried: Option[Int => Int] = checksums.map(sums => index => sums.getInt(index * 4))
@@ -102,6 +112,7 @@ final class ArrowRowsReader(input: StateFileInput, name: String, owner: String) 
       checksums.length == batchCount,
       s"it has $batchCount record batches, ${checksums.length} checksums")
   }
+  private val columns = verified("its footer")(ArrowIpc.columnsOf(footer.schema))
 
   def rows: Long = metadata(StateFileMetadata.Rows).toLong
   def batchCount: Int = footer.recordBatchesLength
@@ -145,16 +156,27 @@ final class ArrowRowsReader(input: StateFileInput, name: String, owner: String) 
     crc.update(bytes)
     check(
       StateFileMetadata.hex(crc) == checksums(index), s"record batch $index: its checksum differs")
-    val (rows, places) =
-      ArrowIpc.parseRecordBatch(bytes, ArrowIpc.bufferCount(rowChecksum.isDefined))
-    val parts = places.map { case (offset, length) =>
-      BufferCodec.decode(bytes, Math.toIntExact(block.metaDataLength + offset), length.toInt)
+    val (rows, stored) = ArrowIpc.parseRecordBatch(bytes, columns)
+    def decoded(name: String): Seq[Array[Byte]] = stored(name).buffers.map { place =>
+      val offset = Math.toIntExact(block.metaDataLength + place.offset)
+      BufferCodec.decode(bytes, offset, place.length.toInt)
     }
-    val batch = new StateFileBatch(
-      rows,
-      new BinaryBuffers(parts(0), ints(parts(1)), parts(2)),
-      new BinaryBuffers(parts(3), ints(parts(4)), parts(5)),
-      parts.lift(7).map(ints))
+    def rowsOf(name: String): BinaryBuffers = {
+      val other = ArrowColumn.otherOf(name)
+      val holder = if (stored.get(other).exists(_.nulls < rows)) other else name
+      val nulls = stored(holder).nulls
+      columns.find(_.name == holder).map(column => (column.kind, decoded(holder))) match {
+        case Some((ColumnType.FixedBinary(width), Seq(validity, data))) =>
+          require(data.length == rows.toLong * width, s"${data.length} bytes of $rows rows")
+          new BinaryBuffers(validity, width, ints(Array.emptyByteArray), data, nulls)
+        case Some((ColumnType.AnyBinary, Seq(validity, ends, data))) =>
+          new BinaryBuffers(validity, 0, ints(ends), data, nulls)
+        case found => throw new IllegalArgumentException(s"$name has the type $found")
+      }
+    }
+    val carried = rowChecksum.map(_ => ints(decoded(ArrowColumn.Checksum.name).last))
+    val batch =
+      new StateFileBatch(rows, rowsOf(ArrowColumn.Key), rowsOf(ArrowColumn.Value), carried)
     batch.carried.foreach(verifyRows(index, batch, _))
     batch
   }

@@ -8,7 +8,7 @@ import java.util.zip.CRC32
 import scala.collection.mutable
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.{RowChecksums, Words}
+import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksums
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -27,8 +27,8 @@ final class ArrowRowsWriter(
   import ArrowRowsWriter._
 
   private val buffers = new BufferCodec
-  private val keys = new BinaryColumn
-  private val values = new BinaryColumn
+  private val keys = new BinaryColumn(ArrowColumn.Key, isNullable = false)
+  private val values = new BinaryColumn(ArrowColumn.Value, isNullable = true)
   private val sums = checksums.algorithm.map(_ => new IntColumn)
   private val blocks = mutable.ArrayBuffer.empty[ArrowIpc.FileBlock]
   private val blockSums = mutable.ArrayBuffer.empty[String]
@@ -76,14 +76,14 @@ final class ArrowRowsWriter(
 
   /** Write the remaining rows and the footer. The caller closes the stream. */
   def finish(): Unit = {
-    if (keys.length > 0) flush()
-    begin()
+    if (keys.length > 0) flush(isLast = true)
+    begin(isLast = true)
     write(EndOfStream)
     val metadata = header ++ checksums.algorithm.map(StateFileMetadata.RowChecksum -> _) ++ Seq(
       StateFileMetadata.Rows -> total.toString,
       StateFileMetadata.BlockChecksums -> blockSums.mkString(","),
       StateFileMetadata.FooterChecksum -> StateFileMetadata.NoChecksum)
-    val footer = ArrowIpc.footer(blocks.toSeq, sums.isDefined, metadata)
+    val footer = ArrowIpc.footer(blocks.toSeq, columns, metadata)
     StateFileMetadata.seal(footer)
     write(footer)
     write(ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(footer.length).array)
@@ -92,32 +92,31 @@ final class ArrowRowsWriter(
   }
 
   private def flushIfFull(): Unit =
-    if (keys.dataBytes + values.dataBytes >= BatchBytes) flush()
+    if (keys.dataBytes + values.dataBytes >= BatchBytes) flush(isLast = false)
 
-  private def flush(): Unit = {
-    begin()
-    val parts = Array(
-      Array.emptyByteArray,
-      buffers.encode(keys.offsetBytes(), (keys.length + 1) * 4),
-      buffers.encode(keys.data, keys.dataBytes),
-      if (values.nulls == 0) Array.emptyByteArray
-      else buffers.encode(values.validity(), (values.length + 7) / 8),
-      buffers.encode(values.offsetBytes(), (values.length + 1) * 4),
-      buffers.encode(values.data, values.dataBytes)) ++
-      sums.toSeq.flatMap(s => Seq(Array.emptyByteArray, buffers.encode(s.data, s.length * 4)))
-    var at = 0L
-    val places = parts.map { part =>
-      val place = (at, part.length.toLong)
-      at += ArrowIpc.padded(part.length)
-      place
+  private def columns: Seq[ArrowColumn] =
+    keys.columns ++ values.columns ++ sums.map(_ => ArrowColumn.Checksum)
+
+  private def flush(isLast: Boolean): Unit = {
+    begin(isLast)
+    val encoded = keys.encoded(buffers) ++ values.encoded(buffers) ++ sums.map { column =>
+      ColumnBuffers(0, Seq(Array.emptyByteArray, buffers.encode(column.data, column.length * 4)))
     }
-    val message = ArrowIpc.recordBatchMessage(keys.length, values.nulls, places, at)
+    var at = 0L
+    val places = encoded.map { column =>
+      column.copy(buffers = column.buffers.map { buffer =>
+        val place = ArrowIpc.Place(at, buffer.length)
+        at += ArrowIpc.padded(buffer.length)
+        place
+      })
+    }
+    val message = ArrowIpc.recordBatchMessage(keys.length, places, at)
     val crc = new CRC32
     blocks += ArrowIpc.FileBlock(position, message.length, at)
     writeSummed(message, crc)
-    parts.foreach { part =>
-      writeSummed(part, crc)
-      writeSummed(Padding.take(ArrowIpc.padded(part.length) - part.length), crc)
+    encoded.flatMap(_.buffers).foreach { buffer =>
+      writeSummed(buffer, crc)
+      writeSummed(Padding.take(ArrowIpc.padded(buffer.length) - buffer.length), crc)
     }
     blockSums += StateFileMetadata.hex(crc)
     total += keys.length
@@ -127,12 +126,15 @@ final class ArrowRowsWriter(
     sums.foreach(_.clear())
   }
 
-  private def begin(): Unit = if (out == null) {
+  /** Begin the file, unless it has begun. `isLast`: no record batch follows the present rows. */
+  private def begin(isLast: Boolean): Unit = if (out == null) {
+    keys.choose(isLast)
+    values.choose(isLast)
     // Buffer the output, because a record batch has many parts, and most of them are short.
     out = new BufferedOutputStream(open(), BufferBytes)
     write(ArrowIpc.Magic)
     write(Padding.take(2))
-    write(ArrowIpc.schemaMessage(sums.isDefined))
+    write(ArrowIpc.schemaMessage(columns))
   }
 
   private def writeSummed(bytes: Array[Byte], crc: CRC32): Unit = {
@@ -153,8 +155,6 @@ private object ArrowRowsWriter {
    * large. Such arrays make G1 mark the whole heap again and again.
    */
   private val BatchBytes = 240 << 10
-  /** Limit for arrays that grow by doubling. */
-  private val GrownBytes = 256 << 10
   /** Size of the output buffer. Longer parts go to the file directly. */
   private val BufferBytes = 8 << 10
   private val Padding = new Array[Byte](8)
@@ -175,81 +175,5 @@ private object ArrowRowsWriter {
     }
 
     def clear(): Unit = count = 0
-  }
-
-  /** A growing column of type binary. */
-  private final class BinaryColumn {
-    private var bytes = new Array[Byte](1024)
-    private var ends = new Array[Int](64)
-    private var used = 0
-    /** A bit for each value: 1 for null. Empty for a column without nulls, as most columns are. */
-    private var missing = new Array[Byte](0)
-    private var count = 0
-    private var nullCount = 0
-
-    def length: Int = count
-    def nulls: Int = nullCount
-    def dataBytes: Int = used
-    def data: Array[Byte] = bytes
-
-    /** Return Arrow's validity bits: 1 for a value that is not null. */
-    def validity(): Array[Byte] = {
-      val present = new Array[Byte]((count + 7) / 8)
-      for (i <- present.indices) present(i) = (if (i < missing.length) ~missing(i) else -1).toByte
-      if (count % 8 != 0) {
-        val last = present.length - 1
-        present(last) = (present(last) & (1 << count % 8) - 1).toByte
-      }
-      present
-    }
-
-    def append(row: UnsafeRow): Unit = {
-      val from = room(row.getSizeInBytes)
-      Words.copy(row, bytes, Platform.BYTE_ARRAY_OFFSET + from)
-    }
-
-    def append(base: AnyRef, offset: Long, length: Int): Unit = {
-      val from = room(length)
-      Words.copy(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET + from, length)
-    }
-
-    def appendNull(): Unit = {
-      val place = count >> 3
-      if (place >= missing.length) {
-        missing = util.Arrays.copyOf(missing, math.max(place + 1, 64) * 2)
-      }
-      missing(place) = (missing(place) | (1 << (count & 7))).toByte
-      room(0)
-      nullCount += 1
-    }
-
-    def offsetBytes(): Array[Byte] = {
-      val buffer = ByteBuffer.allocate((count + 1) * 4).order(ByteOrder.LITTLE_ENDIAN)
-      buffer.putInt(0)
-      buffer.asIntBuffer.put(ends, 0, count)
-      buffer.array
-    }
-
-    def clear(): Unit = {
-      if (nullCount > 0) util.Arrays.fill(missing, 0.toByte)
-      used = 0
-      count = 0
-      nullCount = 0
-    }
-
-    /** Make room for another value of this length. Returns the value's offset. */
-    private def room(length: Int): Int = {
-      val from = used
-      val end = Math.addExact(from, length)
-      if (end > bytes.length) {
-        val doubled = math.min(bytes.length * 2L, GrownBytes).toInt
-        bytes = util.Arrays.copyOf(bytes, math.max(end, doubled))
-      }
-      if (count == ends.length) ends = util.Arrays.copyOf(ends, count * 2)
-      ends(count) = end
-      used = end
-      count += 1
-      from
-    }
   }
 }

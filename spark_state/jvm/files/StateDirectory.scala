@@ -63,11 +63,13 @@ trait StateDirectory {
 
 object StateDirectory {
   /**
-   * Return the directory of a store. For a `file:` path the Java file API is used, unless the user
-   * has chosen a checkpoint file manager; in all other cases Spark's checkpoint file manager is
-   * used. With the Java file API, a hidden file is written and then moved. This starts no process
-   * for each file; the manager does. A durable local file is synced after the move, then the
-   * directory. Through the manager, a file is synced if the stream supports it.
+   * Return the directory of a store. A `file:` path is accessed by Java's file API, which starts no
+   * process. If the user has chosen a checkpoint file manager, and for all other paths, Spark's
+   * checkpoint file manager is used, which for local files starts a process for each file.
+   *
+   * Java's file API: a file is written under a hidden name and then moved. A durable file is synced
+   * after the move, and the directory after the file. Spark's manager: a durable file is synced if
+   * the manager's stream supports a sync.
    */
   def of(path: Path, conf: Configuration): StateDirectory = {
     val qualified = path.getFileSystem(conf).makeQualified(path)

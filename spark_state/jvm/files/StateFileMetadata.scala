@@ -1,9 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate.files
 
+import java.io.ByteArrayOutputStream
 import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.charset.StandardCharsets.UTF_8
-import java.util.zip.CRC32
+import java.util.Base64
+import java.util.zip.{CRC32, DeflaterOutputStream}
 
+import scala.util.Using
 import scala.util.control.NonFatal
 
 import org.apache.arrow.flatbuf.Footer
@@ -20,8 +23,7 @@ private[cowstate] object StateFileMetadata {
   val Base = "cowstate.base"
   /** Number of versions in a merged file. */
   val Versions = "cowstate.versions"
-  val KeySchema = "cowstate.key_schema"
-  val ValueSchema = "cowstate.value_schema"
+  val Schemas = "cowstate.schemas"
   val Rows = "cowstate.rows"
   /** Algorithm of the column `checksum`, in files with row checksums. */
   val RowChecksum = "cowstate.row_checksum"
@@ -29,14 +31,23 @@ private[cowstate] object StateFileMetadata {
   val FooterChecksum = "cowstate.footer_crc32"
   val NoChecksum = "00000000"
 
-  def header(name: StateFileName, key: StructType, value: StructType): Seq[(String, String)] = Seq(
+  /** `schemas` are the schemas of key and value, see `packed`. */
+  def header(name: StateFileName, schemas: String): Seq[(String, String)] = Seq(
     Format -> FormatVersion,
     Kind -> name.kind,
     Version -> name.version.toString,
     Unique -> name.unique,
     Base -> name.base.getOrElse(""),
-    KeySchema -> key.json,
-    ValueSchema -> value.json) ++ Option.when(name.isMerged)(Versions -> name.versions.toString)
+    Schemas -> schemas) ++ Option.when(name.isMerged)(Versions -> name.versions.toString)
+
+  /** Return two lines with the JSON of the schemas, compressed with zlib, in Base64. */
+  def packed(key: StructType, value: StructType): String = {
+    val bytes = new ByteArrayOutputStream
+    Using.resource(new DeflaterOutputStream(bytes)) {
+      _.write(s"${key.json}\n${value.json}".getBytes(UTF_8))
+    }
+    Base64.getEncoder.encodeToString(bytes.toByteArray)
+  }
 
   def hex(crc: CRC32): String = f"${crc.getValue}%08x"
 
@@ -56,8 +67,8 @@ private[cowstate] object StateFileMetadata {
   }
 
   /**
-   * True if the bytes are a footer unchanged since `seal`. Foreign bytes may have no place for a
-   * checksum.
+   * True if the bytes are a footer that has not changed since `seal`. Any bytes may be passed, also
+   * bytes without room for a checksum.
    */
   def isIntact(footer: Array[Byte]): Boolean = {
     val position =

@@ -12,8 +12,8 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider
 import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
-  CowStateConf, CowStateException, CowStateMissingException, Rescale, StateFileName, StateId,
-  StoreShape
+  CowStateConf, CowStateException, CowStateMissingException, PartitionNumbers, StateFileName,
+  StateId, StoreShape
 }
 import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksums
 import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.{
@@ -100,7 +100,7 @@ private[cowstate] final class RescaledPlace(
     val base = if (partition < order.from) oldState(files) else StateId.Empty
     val name = StateFileName(
       order.version, files.nextGeneration, StateId.newUnique(), Some(base.unique),
-      attempt = Some(order.attempt), rescale = Some(Rescale(order.from, order.to)))
+      attempt = Some(order.attempt), rescale = Some(PartitionNumbers(order.from, order.to)))
     val file = checkpoints.create(name)
     try {
       val tally = rows.putInto(file.rows)

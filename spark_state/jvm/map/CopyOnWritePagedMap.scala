@@ -291,9 +291,9 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /**
-   * Compact if enough bytes have died. Call after bytes died, with the number of bytes if it may be
-   * large. The longer compaction waits, the fewer bytes are alive in the pages that it frees. The
-   * dead bytes limit the wait.
+   * Compact if many bytes are dead. Call after records died; `diedBytes`: their bytes, if there may
+   * be many. A late compaction copies less, because more records of the freed pages are dead by
+   * then. So compaction waits until the dead bytes reach a limit.
    */
   def compactIfDue(diedBytes: Long = 0): Unit = synchronized {
     if (records.deadBytes >= compactAt) {

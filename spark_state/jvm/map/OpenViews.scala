@@ -7,9 +7,9 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.memory.{
 }
 
 /**
- * Open views of a map, by the epoch that each view ended; and dropped memory: pages and bitmaps
- * that the map does not need any more, but a view still reads. Dropped memory stays held, and
- * charged, until the release of the last view that reads the memory.
+ * The open views of a map, and the memory that the map has dropped but a view still reads: pages
+ * and bitmaps. Dropped memory is freed, and no longer charged, when the last view that reads the
+ * memory is released. Opening a view ends an epoch of the map; the view is counted under the epoch.
  */
 private[cowstate] final class OpenViews(account: MemoryAccount) {
   import OpenViews._
@@ -17,7 +17,7 @@ private[cowstate] final class OpenViews(account: MemoryAccount) {
   private val epochs = new util.TreeMap[Integer, Integer]
   private val dropped = new util.ArrayList[Dropped]
 
-  /** Epoch of the newest open view, 0 if no view is open. No view shares records written later. */
+  /** Epoch of the newest open view, 0 if no view is open. No view reads records of later epochs. */
   private var newestEpoch = 0
 
   def newest: Int = newestEpoch
@@ -51,9 +51,9 @@ private[cowstate] final class OpenViews(account: MemoryAccount) {
     if (isRead(born, at)) dropped.add(new Dropped(born, at, free)) else free()
 
   /**
-   * True if a view was opened while the map had the dropped memory. A look at the newest view
-   * before the drop is enough: if that view is older than the dropped memory, all earlier views
-   * are, too.
+   * True if an open view may read the dropped memory: a view that was opened from epoch `born` on,
+   * and before epoch `droppedAt`. The newest view before `droppedAt` decides: if this view is older
+   * than the memory, all earlier views are older, too.
    */
   private def isRead(born: Int, droppedAt: Int): Boolean = {
     val last = epochs.lowerKey(droppedAt)

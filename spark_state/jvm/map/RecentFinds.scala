@@ -5,9 +5,10 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.memory.MemoryAcco
 /**
  * Records of the keys read recently, in order, for the writes that follow. Operators of Spark
  * either read all keys of a batch and then write them in the same order, or write each key right
- * after reading it or the next key. So the record of a written key is likely the first record left,
- * or the last. If so, the map fetches the next records ahead, and does not search the table again.
- * Such a search is slow, because the table's lines have left the processor's cache since the read.
+ * after reading it or the next key. So the record of a written key is likely the first or the last
+ * of the records that were read and not yet written. The map looks at these two records before it
+ * searches the table: a search is slow, because the table's lines have left the processor's cache
+ * since the read. The map also fetches the next records into the processor's cache ahead.
  *
  * All answers are guesses: the caller makes sure that the key's live record is at the address.
  */
@@ -101,7 +102,7 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
 private object RecentFinds {
   private val MinLength = 1 << 8
   private val MaxLength = 1 << 20
-  /** Enough records for the processor to fetch as many at once as it can. */
+  /** Number of records fetched together: at least as many as a processor can fetch at once. */
   private val Window = 32
   private val MinWindow = 4
   private val MostMisses = 64

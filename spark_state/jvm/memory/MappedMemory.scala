@@ -189,7 +189,7 @@ private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
   private var cutBytes = 0L
   private var filled = 0L
 
-  /** Number of bytes with room on the disk. */
+  /** Number of bytes for which the disk has given room: the bytes that were filled with zeros. */
   def filledBytes: Long = filled
 
   def hasRoom(size: Long): Boolean = cutBytes + size <= bytes

@@ -2,16 +2,24 @@ package org.apache.spark.sql.execution.streaming.state.cowstate.plans
 
 import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.catalyst.plans.{Inner, JoinType, LeftOuter, LeftSemi, RightOuter}
-import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
+import org.apache.spark.sql.catalyst.plans.logical.{
+  EventTimeTimeout, EventTimeWatermark, ProcessingTimeTimeout
+}
 import org.apache.spark.sql.catalyst.streaming.InternalOutputModes.{Append, Update}
 import org.apache.spark.sql.catalyst.util.DateTimeUtils
 import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.streaming.operators.stateful._
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
+  FlatMapGroupsWithStateExec, FlatMapGroupsWithStateExecBase
+}
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.GroupStateImpl.NO_TIMESTAMP
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper._
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.execution.streaming.state.cowstate.map.RowTime
 import org.apache.spark.sql.execution.streaming.state.cowstate.provider.{JoinStores, StoreEviction}
+import org.apache.spark.sql.streaming.GroupStateTimeout
 import org.apache.spark.sql.types.{LongType, TimestampNTZType, TimestampType}
 
 /** Finds in the plan of an operator of Spark which rows the operator evicts from its stores. */
@@ -34,6 +42,10 @@ private[cowstate] object Evictions {
       val expiry = RowTime(BoundReference(0, LongType, nullable = false), isOfKey = false)
       ofDefault(distinct.eventTimeWatermarkForEviction.map(watermark =>
           expiry -> DateTimeUtils.millisToMicros(watermark)))
+    case groups: FlatMapGroupsWithStateExec =>
+      ofDefault(byTimeout(groups, groups.timeoutConf, groups.batchTimestampMs))
+    case groups: FlatMapGroupsInPandasWithStateExec =>
+      ofDefault(byTimeout(groups, groups.timeoutConf, groups.batchTimestampMs))
     case _ => Map.empty
   }
 
@@ -52,6 +64,27 @@ private[cowstate] object Evictions {
       operator.watermarkExpressionForEviction
         .filter(_.references.subsetOf(AttributeSet(eventTimes)))
         .flatMap(timeAndEnd(_, keys, isOfKey = true))
+    }
+  }
+
+  /**
+   * Return the search for groups that time out, whose function the operator calls. The last field
+   * of a value has the time, in ms, and the group times out before the end.
+   */
+  private def byTimeout(
+      groups: FlatMapGroupsWithStateExecBase,
+      timeout: GroupStateTimeout,
+      batchTimeMs: Option[Long]): Option[(RowTime, Long)] = {
+    val endMs = timeout match {
+      case ProcessingTimeTimeout => batchTimeMs
+      case EventTimeTimeout => groups.eventTimeWatermarkForEviction
+      case _ => None
+    }
+    endMs.map { end =>
+      val timeMs =
+        BoundReference(groups.stateManager.stateSchema.length - 1, LongType, nullable = false)
+      val hasNone = EqualTo(timeMs, Literal(NO_TIMESTAMP))
+      RowTime(If(hasNone, Literal(RowTime.Never), timeMs), isOfKey = false) -> (end - 1)
     }
   }
 

@@ -18,9 +18,12 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.provider.{
 import org.apache.spark.unsafe.Platform
 
 /**
- * Lookup that an operator makes for an input row: the key, and the operator's store to search.
- * `only`: if given, the operator makes the lookup only if an earlier lookup for the row had this
- * result.
+ * Lookup in the state that an operator makes for each input row.
+ *
+ * @param key   key to look up
+ * @param store name of the store, among the stores of the operator
+ * @param only  if given, the operator makes the lookup only for rows whose lookup in the store
+ *              `only.store` had the result `only`
  */
 private[cowstate] final case class StateLookup(
     key: Seq[Expression], store: String, only: Option[LookupResult] = None)

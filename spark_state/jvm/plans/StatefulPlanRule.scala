@@ -9,6 +9,7 @@ import org.apache.spark.sql.execution.aggregate.{
 import org.apache.spark.sql.execution.streaming.operators.stateful.{
   BaseStreamingDeduplicateExec, StatefulOperator, StateStoreRestoreExec, StateStoreSaveExec
 }
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExecBase
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider
 import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateConf
@@ -102,6 +103,7 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
   private def keyOf(operator: SparkPlan): Option[Seq[Expression]] = operator match {
     case restore: StateStoreRestoreExec => Some(restore.keyExpressions)
     case distinct: BaseStreamingDeduplicateExec => Some(distinct.keyExpressions)
+    case groups: FlatMapGroupsWithStateExecBase => Some(groups.keyExpressions)
     case _ => None
   }
 

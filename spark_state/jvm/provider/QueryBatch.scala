@@ -6,10 +6,12 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateId
 import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.LoadedState
 
 /**
- * Batch of a query on a store. Holds the lock of the store from the beginning of the task to the
- * commit or abort. A run of the query claims the store's directory at once, to refuse an outdated
- * run before the first row goes out. Other writers claim the directory with their first changelog,
- * because Spark 4.2 opens stores for writing even if it only reads the state of a join.
+ * One batch of a query on one store. The batch holds the store's lock until the commit or abort.
+ *
+ * A batch claims the store's directory for its writer, so that an outdated writer is refused. A
+ * batch of a streaming query claims the directory when the store is opened, before the first output
+ * row. Any other writer claims the directory with its first changelog: Spark 4.2 opens a store for
+ * writing even to read the state of a join, and a reader must not claim the directory.
  *
  * @param base            version upon which the batch begins
  * @param isSnapshotAsked true if Spark asks for a snapshot at the commit

@@ -4,13 +4,15 @@ import java.util.{Collections, Map => JavaMap, Set => JavaSet}
 
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.TableChange.{AddColumn, RemoveProperty, SetProperty}
-import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.read.{Scan, ScanBuilder, SupportsPushDownRequiredColumns}
 import org.apache.spark.sql.connector.write.{
   LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder
 }
 import org.apache.spark.sql.execution.datasources.v2.python.{
-  PythonDataSourceV2, PythonTable, PythonWriteBuilder
+  PythonDataSourceCreationResult, PythonDataSourceV2, PythonScanBuilder, PythonTable,
+  PythonWriteBuilder
 }
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend
 import org.apache.spark.sql.types.{StructField, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -36,10 +38,12 @@ private[cowstate] final class CowStateTable(
 
   override def columns(): Array[Column] = CatalogV2Util.structTypeToV2Columns(columns)
 
-  override def capabilities(): JavaSet[TableCapability] = inPython.capabilities()
+  override def capabilities(): JavaSet[TableCapability] =
+    new PythonTable(source(), Name, columns).capabilities()
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
-    inPython.newScanBuilder(catalog.fold(options)(_.forRead(options)))
+    new ScanOfNeededColumns(
+      new SourceOfScan(source()), columns, catalog.fold(options)(_.forRead(options)))
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
     new UpsertBuilder(source(), catalog.fold(info)(_.forWrite(info)))
@@ -72,8 +76,40 @@ private[cowstate] final class CowStateTable(
 
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
     throw CowStateTableErrors.rowLevelOperation(info.command)
+}
 
-  private def inPython = new PythonTable(source(), Name, columns)
+/**
+ * Source of one scan. A source in Python keeps the plan of its first scan, with the columns and
+ * filters of this scan. So each scan has a source of its own. Only the object in Python is shared.
+ */
+private[cowstate] final class SourceOfScan(shared: PythonDataSourceV2) extends PythonDataSourceV2 {
+  setShortName(CowStateTableProvider.Name)
+
+  override def getOrCreateDataSourceInPython(
+      shortName: String,
+      options: CaseInsensitiveStringMap,
+      columns: Option[StructType]): PythonDataSourceCreationResult =
+    shared.getOrCreateDataSourceInPython(shortName, options, columns)
+}
+
+/** Scan builder. The scan gives the columns that the query needs, of the columns of the table. */
+private[cowstate] final class ScanOfNeededColumns(
+    source: PythonDataSourceV2, columns: StructType, options: CaseInsensitiveStringMap)
+  extends PythonScanBuilder(source, CowStateTableProvider.Name, columns, options)
+  with SupportsPushDownRequiredColumns {
+  private var needed = columns
+
+  /** Note the needed columns. A query that needs none gets the first, to count the rows. */
+  override def pruneColumns(required: StructType): Unit =
+    // Spark has planned the scan with all columns, if it may push filters.
+    if (!SQLConf.get.pythonFilterPushDown) {
+      val kept = columns.filter(column => required.fieldNames.contains(column.name))
+      needed = StructType(if (kept.isEmpty) columns.take(1) else kept)
+    }
+
+  override def build(): Scan =
+    if (needed == columns) super.build()
+    else new PythonScanBuilder(source, CowStateTableProvider.Name, needed, options).build()
 }
 
 /**

@@ -88,8 +88,7 @@ class EpochInputs:
     inputs. Can be pickled. `tells_time`: True if the last column has the batch's time, which is the
     same in all rows of a batch.
 
-    A control row brings the batch's time to a subtask that may have no other row. The key group of
-    a control row is negative, see `control_key_group`. All other columns are null.
+    A control row brings the batch's time to a subtask that may have no other row, see control_rows.
     """
 
     layout: InputLayout
@@ -122,14 +121,3 @@ def broadcast_input(name: str) -> str:
     """Return the name of the input for a broadcast stream. `name`: the user's name of the
     stream."""
     return f"broadcast {name}"
-
-
-def control_key_group(subtask: int) -> int:
-    """Return the key group of the control rows for a subtask."""
-    return -1 - subtask
-
-
-def subtask_of_control(key_group: int) -> int | None:
-    """Return the subtask of a control row with this key group; None if the row is no control
-    row."""
-    return -1 - key_group if key_group < 0 else None

@@ -42,18 +42,18 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.schema_text import schema_text
 from spark_state.errors import ConfigurationError
+from spark_state.spark.adoption.adopted_rows import (
+    KEY_GROUP,
+    SparkStates,
+    adopted_states,
+    checksums,
+    in_format_of,
+)
 from spark_state.spark.adoption.adoption import AdoptionTarget
 from spark_state.spark.adoption.operator_adoption_plan import (
     OPERATOR,
     OperatorAdoptionPlan,
     plan_operator_adoption,
-)
-from spark_state.spark.adoption.spark_states import (
-    KEY_GROUP,
-    SparkStates,
-    checksums,
-    in_format_of,
-    spark_states,
 )
 from spark_state.spark.adoption.store_tasks import (
     WRITTEN,
@@ -122,7 +122,7 @@ class OperatorAdoption:
     ) -> CheckedAdoption:
         """The plan for a checkpoint.
 
-        Raises the errors of `plan_operator_adoption` and `spark_states`, StateNotWrittenError if
+        Raises the errors of `plan_operator_adoption` and `adopted_states`, StateNotWrittenError if
         Spark cannot read the state, and ConfigurationError if the store already has epochs.
         """
         if target.store is not None:
@@ -134,12 +134,12 @@ class OperatorAdoption:
         configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
         try:
             with in_format_of(spark, checkpoint):
-                states = spark_states(spark, plan, configuration.max_parallelism)
+                states = adopted_states(spark, plan, configuration.max_parallelism)
         except (PySparkException, Py4JJavaError) as error:
             raise StateNotWrittenError(
                 f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
             ) from error
-        url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
+        url = operator_store_url(configuration.store_root, checkpoint.query_id, OPERATOR)
         checked = CheckedAdoption(plan, states, configuration, url)
         _check_empty(checked.open_store())
         return checked
@@ -170,7 +170,7 @@ class OperatorAdoption:
             },
             start=(
                 f"Start the query with spark_state.enable(spark), {STORE_KEY}="
-                f"{configuration.store} and spark.cowstate.maxParallelism="
+                f"{configuration.store_root} and spark.cowstate.maxParallelism="
                 f"{configuration.max_parallelism}.",
             ),
             found=(f"Time mode   {plan.plan.time_mode}", *map(_state_line, states)),

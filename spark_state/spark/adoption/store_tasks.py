@@ -1,7 +1,7 @@
 """The tasks of an adoption: one job writes the state, with a task for each subtask, and another job
 reads the state back.
 
-The rows have the form of spark_states; files have the columns of state_rows.
+The rows have the form of adopted_rows; files have the columns of state_rows.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _next_timer_ms(target: TargetStore, rows: pa.Table) -> int | None:
 
 
 def _file_table(target: TargetStore, tables: list[pa.Table]) -> pa.Table:
-    """The rows, in the form of spark_states, as a sorted table with the columns of files."""
+    """The rows, in the form of adopted_rows, as a sorted table with the columns of files."""
     rows = pa.concat_tables(tables)
     names = [column.name for column in state_columns(target.file_schema)]
     states = pc.take(pa.array(names, pa.string()), rows.column("state").combine_chunks())
@@ -249,7 +249,7 @@ def _key(column: Any, arrow_type: pa.DataType) -> Any:
 
 
 def _as_rows(target: TargetStore, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a file under the column names of spark_states."""
+    """Rows of a file under the column names of adopted_rows."""
     columns = state_columns(batch.schema)
     names = pa.array([column.name for column in columns], pa.string())
     arrays: list[Any] = [batch.column(place) for place in range(target.keys)]

@@ -37,7 +37,7 @@ from checkpoint_store.operators.clock_markers import CLOCKS, sweep_markers
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.watermarks import Policy
 from spark_state.errors import ConfigurationError
-from spark_state.processor.input.epoch_inputs import control_key_group
+from spark_state.processor.input.control_rows import control_key_group
 from spark_state.spark.input.clock import Clock, ClockOffset
 from spark_state.spark.input.keyed_input import KEY_GROUP_COLUMN
 from spark_state.spark.session.batch_identity import QUERY

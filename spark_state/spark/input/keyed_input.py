@@ -47,9 +47,9 @@ def keyed_input(
 ) -> tuple[DataFrame, InputLayout, list[StructField]]:
     """The input of an operator on `df.groupBy(…)`, its layout, and the fields of its key.
 
-    `upstream`: the watermarks above the operator, or None if the operator does not use event times.
-    The carried columns come after the key group; with Spark Connect no columns are carried, see
-    upstream_watermarks.
+    `upstream`: the watermarks upstream of the operator, or None if the operator does not use event
+    times. The carried columns come after the key group; with Spark Connect no columns are carried,
+    see upstream_watermarks.
 
     Raises ConfigurationError and KeyGroupError for keys that no state can have.
     """
@@ -98,8 +98,9 @@ def _projected(
     names: Sequence[str],
     upstream: UpstreamWatermarks | None,
 ) -> DataFrame:
-    """The computed columns, the columns of `df`, and the carried columns. `names`: the names of the
-    first two, which get unique names."""
+    """The columns `computed`, the columns of `df`, and the columns that carry `upstream`. `names`:
+    the names of the computed columns and of the columns of `df`; a name that is used twice is
+    changed to a unique name."""
     distinct = _distinct(names)
     if is_connect(df.sparkSession):
         return df.select(*computed, "*").toDF(*_plain(distinct))

@@ -21,10 +21,8 @@ from pyspark.sql.types import StructField
 
 from spark_state.processor.broadcast_steps import handle_broadcast_rows
 from spark_state.processor.epoch_steps import Step
-from spark_state.processor.input.epoch_inputs import (
-    EpochInputs,
-    control_key_group,
-)
+from spark_state.processor.input.control_rows import control_key_group
+from spark_state.processor.input.epoch_inputs import EpochInputs
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.processor_api import ProcessorApi, check_has
 from spark_state.spark.input.clock_source import ClockSettings, with_control_rows
@@ -84,7 +82,7 @@ def operator_input(
     keyed, side_inputs = with_side_rows(keyed, sides)
     if times is not None and keyed.isStreaming:
         clock = ClockSettings(
-            configuration.store,
+            configuration.store_root,
             operator,
             configuration.parallelism,
             times.policy if mode == "EventTime" else None,

@@ -25,12 +25,8 @@ from pyspark.sql.types import StructField
 
 from spark_state.errors import ConfigurationError
 from spark_state.processor.condition_errors import session_not_same
-from spark_state.processor.input.epoch_inputs import (
-    INITIAL_ROWS,
-    SideInput,
-    broadcast_input,
-    control_key_group,
-)
+from spark_state.processor.input.control_rows import control_key_group
+from spark_state.processor.input.epoch_inputs import INITIAL_ROWS, SideInput, broadcast_input
 from spark_state.processor.input.key_grouping import InputLayout
 from spark_state.processor.schemas import fields_text, have_same_types
 from spark_state.spark.input.first_batch_source import first_batch

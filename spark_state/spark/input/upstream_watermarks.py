@@ -1,4 +1,4 @@
-"""The watermarks above an operator in a query's plan, and columns that carry their event times.
+"""The watermarks upstream of an operator in a plan, and columns that carry their event times.
 
 Spark takes the event times of a watermark at the place of `withWatermark` in the plan. Later steps
 of the plan may drop the column, make windows of the column, or unite rows of several watermarks. So
@@ -57,8 +57,8 @@ _PASSING = {
 
 @dataclass(frozen=True, slots=True)
 class UpstreamWatermarks:
-    """The watermarks above an operator. `df`: the operator's DataFrame, with the `carried` columns
-    if any; `delays_ms`: the delay of each watermark."""
+    """The watermarks upstream of an operator. `df`: the operator's DataFrame, with the `carried`
+    columns if any; `delays_ms`: the delay of each watermark."""
 
     df: DataFrame
     carried: tuple[Column, ...]
@@ -71,8 +71,9 @@ class _NotCarriedError(Exception):
 
 
 def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
-    """The watermarks above an operator on `df`. Raises UnsupportedOperationError if there are
-    several watermarks and the plan loses the connection between rows and watermarks."""
+    """The watermarks on the way from the sources to an operator whose input is `df`. Raises
+    UnsupportedOperationError if there are several watermarks and the plan loses the connection
+    between rows and watermarks."""
     if not df.isStreaming:
         return UpstreamWatermarks(df, (), ())
     spark = df.sparkSession
@@ -117,7 +118,7 @@ def check_not_behind_aggregation(df: DataFrame) -> None:
 
 
 def watermark_delays_ms(df: DataFrame) -> tuple[int, ...]:
-    """The delays of the watermarks above an operator on `df`."""
+    """The delays of the watermarks upstream of an operator whose input is `df`."""
     if is_connect(df.sparkSession):
         return _only_delay_ms(df)
     return tuple(_delay_ms(node) for node in _watermarks(analyzed_plan(df)).values())

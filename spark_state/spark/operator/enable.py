@@ -34,7 +34,7 @@ from spark_state.spark.session.operator_settings import check_keys
 from spark_state.spark.session.planned_operators import operator_names_below
 from spark_state.spark.session.replaced_methods import replace_once
 from spark_state.spark.stored.connect_reads import refuse_connect_reads
-from spark_state.spark.stored.state_reads import answer_state_reads
+from spark_state.spark.stored.statestore_reads import answer_statestore_reads
 
 _METHODS = ("transformWithState", "transformWithStateInPandas")
 _MARK = "_cowstate_plans"
@@ -84,7 +84,7 @@ def obey_enabled_sessions(spark: SparkSession | None = None) -> None:
         check_connect_queries()
         show_operators_in_connect_progress()
     else:
-        answer_state_reads()
+        answer_statestore_reads()
         show_operators_in_progress()
     for name in _METHODS:
         replace_once(grouped, name, _MARK, _replacement)

@@ -40,7 +40,8 @@ from spark_state.processor.timed_steps import timers_of
 from spark_state.spark.input.event_time_columns import with_event_time
 from spark_state.spark.input.operator_call import OperatorCall, lacks_protobuf
 from spark_state.spark.input.operator_input import OperatorInput, operator_input
-from spark_state.spark.operator.operator_task import batch_task, streaming_task
+from spark_state.spark.operator.batch_task import batch_task
+from spark_state.spark.operator.operator_task import streaming_task
 from spark_state.spark.operator.store_check import check_store
 from spark_state.spark.queries.classic_queries import check_classic_queries
 from spark_state.spark.queries.connect_queries import check_connect_queries
@@ -55,10 +56,11 @@ from spark_state.spark.session.operator_configuration import (
     runs_on_spark_instead,
 )
 from spark_state.spark.session.pandas_settings import block_size, pandas_form
+from spark_state.spark.session.planned_operators import function_name
 from spark_state.spark.session.session_facts import session_facts
 from spark_state.spark.session.worker_interpreter import use_driver_interpreter
 from spark_state.spark.session.worker_sockets import hint_at_sockets
-from spark_state.subtasks.epoch_request import OperatorSpec
+from spark_state.subtasks.epoch_request import OperatorSpec, RestoreSource
 
 _ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
 _LARGE_TYPES_KEY = "spark.sql.execution.arrow.useLargeVarTypes"
@@ -196,10 +198,11 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     else:
         check_store(spark, configuration)
         hint_at_sockets(spark)
-        function = streaming_task(
-            _operator_spec(operator, configuration, rows, spec),
-            configuration.hosts,
-        )
+        key_schema = StructType([StructField(f.name, f.dataType) for f in rows.key_fields]).json()
+        restored = restore_source(spark, configuration, operator, key_schema)
+        planned = operator_spec(operator, configuration, key_schema, spec, restored)
+        function = streaming_task(planned)
+        function.__name__ = function_name(planned)
     _watch_queries(spark)
     emitted = rows.by_subtask.mapInArrow(function, output)
     return with_event_time(emitted, call.event_time_column_name, df)
@@ -295,24 +298,24 @@ def _pickle(processor: Any) -> bytes:
         ) from error
 
 
-def _operator_spec(
+def operator_spec(
     operator: str,
     configuration: OperatorConfiguration,
-    rows: OperatorInput,
+    key_schema_json: str,
     processor: ProcessorSpec,
+    restored: RestoreSource | None,
 ) -> OperatorSpec:
-    spark = rows.by_subtask.sparkSession
-    key_schema_json = StructType([StructField(f.name, f.dataType) for f in rows.key_fields]).json()
-    restored = restore_source(spark, configuration, operator, key_schema_json)
+    """The operator as its tasks get it, with the settings of the session. `restored`: source of the
+    first state of an empty store."""
     return OperatorSpec(
         operator=operator,
         plan_id=uuid4().hex,
-        store_root=configuration.store,
+        store_root=configuration.store_root,
         parallelism=configuration.parallelism,
         max_parallelism=configuration.max_parallelism,
         key_schema_json=key_schema_json,
         processor=processor,
         checkpoints=replace(configuration.checkpoints, restore_from=restored),
+        hosts=configuration.hosts,
         backend=configuration.backend,
-        max_memory_mb=configuration.max_memory_mb,
     )

@@ -29,7 +29,7 @@ def check_store(spark: SparkSession, configuration: OperatorConfiguration) -> No
     tasks on other machines do not share, and StoreUnavailableError if the store does not answer
     during the time of retries.
     """
-    root, settings = configuration.store, configuration.checkpoints
+    root, settings = configuration.store_root, configuration.checkpoints
     store = str(spark.conf.get("spark.app.id")), root
     if store in _usable:
         return

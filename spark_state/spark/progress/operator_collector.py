@@ -70,7 +70,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Followed:
+class _FollowedOperator:
     """An operator in one run of a query. `last`: the last progress of the query now; `seen`: the
     last progress at the scrape before; `newest`: the newest epoch at the last scrape; `epochs`: the
     number of counted epochs; `sums`: the sum of each counter, by the counter's name and the
@@ -94,7 +94,7 @@ class OperatorCollector(Collector):
     def __init__(self, queries: Callable[[], Sequence[StreamingQuery]], *, subtasks: bool) -> None:
         self._queries = queries
         self._subtasks = subtasks
-        self._followed: dict[tuple[str, str], _Followed] = {}
+        self._followed: dict[tuple[str, str], _FollowedOperator] = {}
         self._lacks_queries = False
         self._lock = threading.Lock()
 
@@ -108,9 +108,9 @@ class OperatorCollector(Collector):
         with self._lock:
             return [*self._metrics(self._look())]
 
-    def _look(self) -> list[_Followed]:
+    def _look(self) -> list[_FollowedOperator]:
         """The operators of the running queries, with their newest epochs counted."""
-        shown, errors = dict[tuple[str, str], _Followed](), []
+        shown, errors = dict[tuple[str, str], _FollowedOperator](), []
         for query in self._queries():
             try:
                 shown |= self._operators_of(query)
@@ -125,7 +125,7 @@ class OperatorCollector(Collector):
         self._followed = {**self._followed, **shown} if errors else shown
         return [*shown.values()]
 
-    def _operators_of(self, query: StreamingQuery) -> dict[tuple[str, str], _Followed]:
+    def _operators_of(self, query: StreamingQuery) -> dict[tuple[str, str], _FollowedOperator]:
         """The operators of a running query, by run and URL; empty before its first progress."""
         last = query._jsq.lastProgress()
         if last is None:
@@ -134,11 +134,11 @@ class OperatorCollector(Collector):
         followed = {}
         for operator in run_of(query).operators:
             key, labels = (run_id, operator.url), (str(query.id), query.name or "", operator.name)
-            before = self._followed.get(key) or _Followed(run_id, labels, operator, moment)
+            before = self._followed.get(key) or _FollowedOperator(run_id, labels, operator, moment)
             followed[key] = replace(before, operator=operator, last=moment)
         return followed
 
-    def _read(self, followed: _Followed) -> None:
+    def _read(self, followed: _FollowedOperator) -> None:
         try:
             self._count(followed)
         except Exception as error:
@@ -151,7 +151,7 @@ class OperatorCollector(Collector):
             # The operator has not run yet.
         followed.seen, followed.is_failing = followed.last, False
 
-    def _count(self, followed: _Followed) -> None:
+    def _count(self, followed: _FollowedOperator) -> None:
         """Add the new epochs, up to the epoch of the last batch, to the counters."""
         operator = followed.operator
         counted = -1 if followed.newest is None else followed.newest.epoch
@@ -182,7 +182,7 @@ class OperatorCollector(Collector):
         for part in progress.subtasks:
             yield str(part.subtask), part
 
-    def _metrics(self, operators: Sequence[_Followed]) -> Iterator[Metric]:
+    def _metrics(self, operators: Sequence[_FollowedOperator]) -> Iterator[Metric]:
         shown = [
             (followed, followed.newest)
             for followed in operators
@@ -217,7 +217,7 @@ class OperatorCollector(Collector):
     def _totals(
         self,
         counter: CounterMetricFamily,
-        shown: Sequence[tuple[_Followed, OperatorProgress]],
+        shown: Sequence[tuple[_FollowedOperator, OperatorProgress]],
         further_values: Mapping[str, Sequence[str]],
     ) -> CounterMetricFamily:
         """Add the sums with these names to `counter`, each with its values of further labels."""
@@ -228,7 +228,7 @@ class OperatorCollector(Collector):
                     counter.add_metric(values, total)
         return counter
 
-    def _values(self, followed: _Followed, subtask: str) -> Sequence[str]:
+    def _values(self, followed: _FollowedOperator, subtask: str) -> Sequence[str]:
         return (*followed.labels, subtask) if self._subtasks else followed.labels
 
 

@@ -25,8 +25,9 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from spark_state.spark.queries.connect_runs import StoredQuery
+from spark_state.spark.queries.named_starts import SETTING_OF_STARTS
 from spark_state.spark.queries.offset_log import places_beside_clock
-from spark_state.spark.queries.operator_starts import SETTING_OF_STARTS, told_starts
+from spark_state.spark.queries.operator_starts import told_starts
 from spark_state.spark.queries.query_runs import PROGRESS_RETRY_SECONDS
 from spark_state.spark.session.connect_sessions import called_in_task
 from spark_state.spark.session.planned_operators import OperatorInputs, PlannedOperator

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -41,8 +40,9 @@ from checkpoint_store.operators.completed_checkpoint_store import CompletedCheck
 from checkpoint_store.runs.attachment_plan import attachments_of
 from checkpoint_store.runs.checkpoint_location import digest_of
 from checkpoint_store.runs.run_errors import EpochsLostError
-from checkpoint_store.runs.run_lineage import Lineage, lineage_of
+from checkpoint_store.runs.run_lineage import RunLineage, lineage_of
 from spark_state.errors import ConfigurationError
+from spark_state.spark.queries.named_starts import STARTS
 from spark_state.spark.queries.offset_log import newest_epoch
 from spark_state.spark.session.connect_sessions import called_near_stores
 from spark_state.spark.session.hadoop_files import HadoopFiles
@@ -51,8 +51,6 @@ from spark_state.subtasks.epoch_request import OperatorStart
 
 _log = logging.getLogger(__name__)
 
-_STARTS = "cowstate.starts"
-SETTING_OF_STARTS = "spark.operatorStarts.cowstate"
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_AT_EXIT = 30.0
 _NOT_NOTED = (
@@ -67,7 +65,7 @@ Call = Callable[..., Any]
 returns the result."""
 
 
-class Reached(NamedTuple):
+class StoreProgress(NamedTuple):
     """Progress of an operator in its store; -1 if the store has no epoch.
 
     `written`: the newest epoch in the store; `reached`: the same epoch, or a later epoch before
@@ -95,7 +93,7 @@ class WayBack:
     checkpoint: str
     committed: int
     is_under_way: bool
-    seen: Reached
+    seen: StoreProgress
     must_have: int | None
     applies: bool = True
     run_id: str = field(default_factory=lambda: f"back-{uuid4()}")
@@ -129,11 +127,11 @@ def name_starts(
         call = partial(called_near_stores, spark)
         text, repeated = told_starts(HadoopFiles(spark, location), call, operators)
     # If this thread runs a function of foreachBatch, the outer query has set the property, too.
-    former = context.getLocalProperty(_STARTS)
-    context.setLocalProperty(_STARTS, text)
+    former = context.getLocalProperty(STARTS)
+    context.setLocalProperty(STARTS, text)
 
     def note(query: StreamingQuery | None) -> None:
-        context.setLocalProperty(_STARTS, former or "")
+        context.setLocalProperty(STARTS, former or "")
         if query is not None and repeated:
             _watch_first_commit(spark, repeated, query)
 
@@ -148,10 +146,10 @@ def told_starts(
     the checkpoint. Raises the errors of name_starts."""
     metadata = files.text("metadata")
     query_id = None if metadata is None else str(json.loads(metadata)["id"])
-    reached = [Reached()] * len(operators)
+    reached = [StoreProgress()] * len(operators)
     if query_id is not None:
         reached = [
-            Reached(*call(reached_in_store, *_store_of(inputs, query_id), files.url))
+            StoreProgress(*call(reached_in_store, *_store_of(inputs, query_id), files.url))
             for inputs in operators
         ]
     # Read the logs after the stores, see the module.
@@ -227,17 +225,6 @@ def _note_reached(
     _opened(url, retry_seconds, options).starts.note_reached(run_id, epoch)
 
 
-def named_start(context: TaskContext, query_id: str, operator: str) -> OperatorStart | None:
-    """The start of an operator, from the task's local properties; None if the driver wrote no
-    start."""
-    text = context.getLocalProperty(_STARTS) or context.getLocalProperty(SETTING_OF_STARTS)
-    told = json.loads(text) if text else None
-    if told is None or told["query"] not in (None, query_id):
-        return None  # inherited from the query in whose foreachBatch this query was started
-    start = told["operators"].get(operator)
-    return None if start is None else OperatorStart(**start)
-
-
 def _store_of(inputs: OperatorInputs, query_id: str) -> Store:
     operator = inputs.operator
     return operator.store_url(query_id), operator.store_retry_seconds, operator.store_options
@@ -250,7 +237,7 @@ def _opened(url: str, retry_seconds: float, options: Mapping[str, Any]) -> Compl
 
 def reached_in_store(
     url: str, retry_seconds: float, options: Mapping[str, Any], checkpoint: str
-) -> Reached:
+) -> StoreProgress:
     """The progress of an operator in a store. Raises StoreOfOtherCheckpointError if the store
     belongs to another checkpoint, and the errors of the store."""
     checkpoints = _opened(url, retry_seconds, options)
@@ -291,5 +278,5 @@ def take_back_in_store(
         attach(store, attachment, way_back.run_id, way_back.checkpoint)
 
 
-def _reached(lineage: Lineage) -> Reached:
-    return Reached(lineage.written, lineage.reached, lineage.newest_run)
+def _reached(lineage: RunLineage) -> StoreProgress:
+    return StoreProgress(lineage.written, lineage.reached, lineage.newest_run)

@@ -44,7 +44,7 @@ _REMEMBERED_DIRECTORIES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _BegunRestore:
     """The operators of a query that are already planned, and the epoch of their state."""
 
     epoch: int
@@ -52,7 +52,7 @@ class _Begun:
 
 
 # The operators that are planned and not started yet, by the URL of the directory.
-_begun: Remembered[str, _Begun] = Remembered(_REMEMBERED_DIRECTORIES)
+_begun: Remembered[str, _BegunRestore] = Remembered(_REMEMBERED_DIRECTORIES)
 
 
 def restore_source(
@@ -75,7 +75,7 @@ def restore_source(
     if source.directory is not None:
         goes_on = begun is not None and begun.epoch == source.epoch
         others = begun.operators if begun is not None and goes_on else frozenset[str]()
-        _begun.put(source.directory, _Begun(source.epoch, others | {operator}))
+        _begun.put(source.directory, _BegunRestore(source.epoch, others | {operator}))
     return source
 
 

@@ -56,9 +56,14 @@ def batch_identity(context: TaskContext) -> BatchIdentity | None:
 
 
 def _run_of_spark(context: TaskContext, query_id: str) -> str:
-    """The job group, if the job group is the id of a run. In foreachBatch the description of the
-    job must name the run, too, because a call of setJobGroup in user code replaces both. Spark runs
-    each batch as one execution, and the actions of foreachBatch as executions nested in it."""
+    """The id of the run, from the properties of Spark's job. Raises BatchIdentityError if user code
+    may have replaced the properties.
+
+    Spark sets the job group to the id of the run. In foreachBatch user code may set another job
+    group, which may look like an id. Such a call also replaces the description of the job. So in
+    foreachBatch the job group counts only if the description names the same run. A job is in
+    foreachBatch if the job's execution is nested in the execution of the batch.
+    """
     job_group = context.getLocalProperty(JOB_GROUP)
     description = context.getLocalProperty(_DESCRIPTION) or ""
     is_nested = context.getLocalProperty(_EXECUTION) != context.getLocalProperty(_ROOT_EXECUTION)

@@ -72,8 +72,12 @@ def own_error_in(text: str) -> str | None:
 
 
 def _python_error(text: str) -> tuple[str, str] | None:
-    """The module of the last error with a traceback, with a dot at its end, and the error's line.
-    In a chain or nest of errors, the final or innermost error is the last in the text."""
+    """The last Python error in a text: the module of the error's class, with a dot at the end, and
+    the line of the error. None without a traceback.
+
+    If an error was raised from another error, or a text quotes another text, the last traceback is
+    the final or the innermost error.
+    """
     _, traceback, frames = text.rpartition(_TRACEBACK)
     match = _PYTHON_ERROR.search(frames) if traceback else None
     return (match["module"], match["error"]) if match else None

@@ -1,6 +1,7 @@
 """The configuration of an operator: the session's settings below `spark.cowstate.`, checked.
 
-An unknown key or a bad value raises an error that names the key and the allowed values.
+The table in operator_settings names the field of each setting. An unknown key or a bad value raises
+an error that names the key and the allowed values.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from spark_state.errors import ConfigurationError
 from spark_state.rocksdb.database_settings import DatabaseSettings
-from spark_state.spark.session.operator_settings import SETTING_OF, SETTINGS, check_keys
+from spark_state.spark.session.operator_settings import SETTING_OF, check_keys
 from spark_state.spark.session.setting_values import PREFIX, RestoreFrom
 from spark_state.spark.session.store_options import STORE_OPTIONS_PREFIX, store_options
 from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings, HostSettings
@@ -24,6 +25,7 @@ RESTORE_KEY = f"{PREFIX}restoreFrom"
 ENABLED_KEY = f"{PREFIX}enabled"
 FALLBACK_KEY = f"{PREFIX}fallback"
 LOCAL_STORE = "./cowstate-store"
+DEFAULT_MAX_PARALLELISM = 128
 _LEAST_MB_BESIDE_DATABASES = 32
 _LOCATIONS = ("store", "restoreFrom")
 _NEEDED_BY = {"heap": (), "rocksdb": ("rocksdict", "msgpack")}
@@ -32,18 +34,17 @@ _NEEDED_BY = {"heap": (), "rocksdb": ("rocksdict", "msgpack")}
 @dataclass(frozen=True, slots=True)
 class OperatorConfiguration:
     """The configuration of one operator; operator_settings has the meaning of each setting.
-    `store`: root URL; `max_memory_mb`: None for no limit; `checkpoints`: without the epoch to
-    restore from, which is found when the operator is planned; `restore_from`: None if not set."""
+    `store_root`: root URL; `checkpoints`: without the epoch to restore from, which is found when
+    the operator is planned; `restore_from`: None if not set."""
 
-    store: str
+    store_root: str
     parallelism: int
-    max_parallelism: int
-    max_memory_mb: int | None
-    output_memory_mb: int
     backend: BackendSettings
     checkpoints: CheckpointSettings
     hosts: HostSettings
-    restore_from: RestoreFrom | None
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    output_memory_mb: int = 64
+    restore_from: RestoreFrom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +69,18 @@ def is_local_master(master: str) -> bool:
 def is_enabled(settings: Mapping[str, str]) -> bool:
     """Return True if Spark's own methods plan operators of cowstate in a session with these
     settings."""
-    return bool(_value("enabled", settings))
+    return bool(_given("enabled", settings))
 
 
 def runs_on_spark_instead(settings: Mapping[str, str]) -> bool:
     """Return True if Spark runs the calls that cowstate cannot run."""
-    return bool(_value("fallback", settings) == "spark")
+    return bool(_given("fallback", settings) == "spark")
 
 
-def _value(key: str, settings: Mapping[str, str]) -> Any:
-    setting = SETTING_OF[key]
-    return setting.values.parse(key, settings.get(f"{PREFIX}{key}", str(setting.default)))
+def _given(key: str, settings: Mapping[str, str]) -> Any:
+    """The parsed value of a setting, None if the session does not have the setting."""
+    text = settings.get(f"{PREFIX}{key}")
+    return None if text is None else SETTING_OF[key].values.parse(key, text)
 
 
 def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:
@@ -104,51 +106,38 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
             "the limit of one Python worker, which its state outgrows; leave the setting out, and "
             "limit the memory of state with spark.cowstate.maxMemoryMB"
         )
-    texts = {setting.key: setting.default for setting in SETTINGS if setting.default is not None}
-    texts["parallelism"] = _default_parallelism(given, facts)
-    texts["hostsPerExecutor"] = str(facts.cores_per_executor)
-    texts |= given
+    texts = {
+        "parallelism": _default_parallelism(settings, facts),
+        "hostsPerExecutor": str(facts.cores_per_executor),
+        **given,
+    }
     if "store" not in texts:
         texts["store"] = _default_store(facts)
-    values = {each.key: each.values.parse(each.key, texts[each.key]) for each in SETTINGS}
-    _refuse_contradictions(values, given)
-    _check_installed(values["backend"])
+    values = {
+        setting.field: setting.values.parse(key, texts[key])
+        for key, setting in SETTING_OF.items()
+        if key in texts
+    }
+    configuration = _filled(values, store_options(settings))
+    _refuse_contradictions(configuration, given)
+    _check_installed(configuration.backend.kind)
+    return configuration
+
+
+def _filled(values: Mapping[str, Any], options: Mapping[str, Any]) -> OperatorConfiguration:
+    """The configuration with these values, which are named by the paths of their fields. Fields
+    without a value have their defaults. `options`: for the clients of stores."""
+
+    def fields_of(group: str) -> dict[str, Any]:
+        parts = ((*path.rpartition("."), value) for path, value in values.items())
+        return {name: value for parent, _, name, value in parts if parent == group and name}
+
+    database = DatabaseSettings(**fields_of("backend.database"))
     return OperatorConfiguration(
-        store=values["store"],
-        parallelism=values["parallelism"],
-        max_parallelism=values["maxParallelism"],
-        max_memory_mb=values["maxMemoryMB"],
-        output_memory_mb=values["outputMemoryMB"],
-        backend=_backend_settings(values),
-        checkpoints=CheckpointSettings(
-            min_epochs_to_retain=values["minEpochsToRetain"],
-            min_epochs_for_snapshot=values["minEpochsForSnapshot"],
-            orphan_grace_seconds=values["orphanGraceSeconds"],
-            store_retry_seconds=values["storeRetrySeconds"],
-            start_empty=values["startEmpty"],
-            store_options=store_options(settings),
-        ),
-        hosts=HostSettings(values["hostsPerExecutor"], values["hostIdleSeconds"]),
-        restore_from=values["restoreFrom"],
-    )
-
-
-def _backend_settings(values: Mapping[str, Any]) -> BackendSettings:
-    return BackendSettings(
-        kind=values["backend"],
-        local_directory=values["rocksdb.localDirectory"],
-        memory_mb=values["rocksdb.maxMemoryMB"],
-        incremental=values["rocksdb.incremental"],
-        local_recovery=values["localRecovery"],
-        database=DatabaseSettings(
-            compression=values["rocksdb.compression"],
-            write_buffer_mb=values["rocksdb.writeBufferMB"],
-            table_file_mb=values["rocksdb.tableFileMB"],
-            block_size_kb=values["rocksdb.blockSizeKB"],
-            bloom_bits_per_key=values["rocksdb.bloomBitsPerKey"],
-            max_open_files=values["rocksdb.maxOpenFiles"],
-            background_jobs=values["rocksdb.backgroundJobs"],
-        ),
+        backend=BackendSettings(database=database, **fields_of("backend")),
+        checkpoints=CheckpointSettings(store_options=options, **fields_of("checkpoints")),
+        hosts=HostSettings(**fields_of("hosts")),
+        **fields_of(""),
     )
 
 
@@ -162,37 +151,37 @@ def _check_installed(backend: str) -> None:
         )
 
 
-def _refuse_contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
+def _refuse_contradictions(configuration: OperatorConfiguration, given: Mapping[str, str]) -> None:
     """Raise ConfigurationError for values that are allowed, but not together."""
-    parallelism, max_parallelism = values["parallelism"], values["maxParallelism"]
+    parallelism, max_parallelism = configuration.parallelism, configuration.max_parallelism
     if parallelism > max_parallelism:
         raise ConfigurationError(
             f"{PREFIX}parallelism is {parallelism}, more than {PREFIX}maxParallelism "
             f"{max_parallelism}; lower the first, or raise the second before the store is created"
         )
-    limit, of_databases = values["maxMemoryMB"], values["rocksdb.maxMemoryMB"]
+    limit, backend = configuration.hosts.max_memory_mb, configuration.backend
     if limit is None:
         return
     most = limit - _LEAST_MB_BESIDE_DATABASES
-    if values["backend"] == "rocksdb" and of_databases > most:
+    if backend.kind == "rocksdb" and backend.memory_mb > most:
         raise ConfigurationError(
-            f"{PREFIX}rocksdb.maxMemoryMB is {of_databases}, which does not leave "
+            f"{PREFIX}rocksdb.maxMemoryMB is {backend.memory_mb}, which does not leave "
             f"{_LEAST_MB_BESIDE_DATABASES} of {PREFIX}maxMemoryMB {limit} for input, output and "
             f"what an epoch changes; set the first to at most {most}, or the second to at least "
-            f"{of_databases + _LEAST_MB_BESIDE_DATABASES}"
+            f"{backend.memory_mb + _LEAST_MB_BESIDE_DATABASES}"
         )
-    if "outputMemoryMB" in given and values["outputMemoryMB"] > limit:
+    if "outputMemoryMB" in given and configuration.output_memory_mb > limit:
         raise ConfigurationError(
-            f"{PREFIX}outputMemoryMB is {values['outputMemoryMB']}, more than {PREFIX}maxMemoryMB "
-            f"{limit}, of which output is a part; lower the first, or raise the second"
+            f"{PREFIX}outputMemoryMB is {configuration.output_memory_mb}, more than "
+            f"{PREFIX}maxMemoryMB {limit}, of which output is a part; lower the first, or raise "
+            "the second"
         )
 
 
-def _default_parallelism(given: Mapping[str, str], facts: SessionFacts) -> str:
+def _default_parallelism(settings: Mapping[str, str], facts: SessionFacts) -> str:
     """The session's default parallelism, but at most the number of key groups."""
-    most = given.get("maxParallelism", str(SETTING_OF["maxParallelism"].default))
-    limit = int(most) if most.isdigit() else facts.default_parallelism
-    return str(min(facts.default_parallelism, max(limit, 1)))
+    most = _given("maxParallelism", settings) or DEFAULT_MAX_PARALLELISM
+    return str(min(facts.default_parallelism, most))
 
 
 def _refuse_relative_paths(given: Mapping[str, str]) -> None:

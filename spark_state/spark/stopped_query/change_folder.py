@@ -87,11 +87,12 @@ class ChangeFolder:
             )
 
     def begin(self, begun: ChangeRecord) -> None:
-        """Note where the new state goes, before the first file of the new state."""
+        """Write the record that says where the new state goes. Call before the first file of the
+        new state is written."""
         self._write(self.kind.begun, begun)
 
     def begun(self) -> ChangeRecord | None:
-        """The record without edits; None if there is no new state yet."""
+        """The record that `begin` wrote; None if the change has not begun to write state."""
         return self._read(self.kind.begun)
 
     def write_record(self, record: ChangeRecord) -> None:

@@ -120,10 +120,11 @@ class RevertedChange:
 class Change(Protocol[TargetT, PlanT]):
     """A kind of change of a stopped query's checkpoint.
 
-    `plan` and `planned_change` change nothing. `write_state` writes new state, and no file that a
-    query reads. Before the first file, it calls `begin` of the folder with a record that says where
-    `delete_state` finds the files: so `delete_state` can clean up whenever the command was killed,
-    and can be called again.
+    - `plan` and `planned_change` change nothing.
+    - `write_state` writes the new state, but no file that a query reads. Before the first file,
+      `write_state` passes to `begin` of the folder a record of the places of the files.
+    - `delete_state` finds the files by this record. So `delete_state` can clean up whenever the
+      command was killed, and can be called again.
     """
 
     @property

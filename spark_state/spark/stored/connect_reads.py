@@ -1,8 +1,8 @@
 """Reads of Spark's state formats in enabled sessions of Spark Connect.
 
-In classic Spark such a read finds operators of cowstate, see `state_reads`. With Spark Connect the
-client may not reach the checkpoint and the stores. So a read of an operator of cowstate raises an
-error that says how to read the state instead. A task of the server looks for the operator.
+In classic Spark such a read finds operators of cowstate, see `statestore_reads`. With Spark Connect
+the client may not reach the checkpoint and the stores. So a read of an operator of cowstate raises
+an error that says how to read the state instead. A task of the server looks for the operator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_state.errors import UnsupportedOperationError
 from spark_state.spark.session.connect_sessions import called_in_task
 from spark_state.spark.session.operator_configuration import is_enabled
 from spark_state.spark.session.setting_values import PREFIX
-from spark_state.spark.stored.state_reads import METADATA, STATE, answer_loads
+from spark_state.spark.stored.statestore_reads import METADATA, STATE, answer_loads
 from spark_state.spark.stored.stored_operators import operators_of
 
 

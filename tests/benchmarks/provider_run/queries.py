@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from provider_run.machine import SPARK_STATE
 
 SOAK_WARM_BATCHES = 50
 SOAK_BATCHES = 500
@@ -95,6 +98,13 @@ def distinct_keys(spark: SparkSession, load: Load, rows: int) -> DataFrame:
     return events.withColumn("key", key_of(load)).dropDuplicatesWithinWatermark(["key"])
 
 
+def group_counts(spark: SparkSession, load: Load, rows: int) -> DataFrame:
+    """Counts by key in Spark's flatMapGroupsWithState. No key times out during the run."""
+    events = rows_of(spark, rows, first_ms=1000).withWatermark("timestamp", "1 second")
+    counts: Any = getattr(spark._jvm, f"{SPARK_STATE}.benchmark.GroupCounts")
+    return DataFrame(counts.of(events.select(key_of(load), "timestamp")._jdf), spark)
+
+
 def with_answers(df: DataFrame) -> DataFrame:
     """The query with number and checksum of the output rows in the progress of each batch."""
     checksum = F.bit_xor(F.xxhash64(*df.columns)).alias("checksum")
@@ -131,6 +141,7 @@ SCENARIOS = {
     "session": Scenario(session_windows, "append", Load(150_000, 50_000, 50_000, 8, 15)),
     "join": Scenario(stream_join, "append", Load(50_000, 50_000, 50_000, 16, 15)),
     "e": Scenario(distinct_keys, "append", Load(4_500_000, 10_000, 1_500_000, 5, 15), fills=True),
+    "groups": Scenario(group_counts, "update", Load(1_000_000, 50_000, 500_000, 5, 15), fills=True),
     "d": Scenario(many_sums, "update", Load(40_000_000, 500_000, 500_000, 3, 8), counts=True),
     "soak": Scenario(
         count_and_text,

@@ -10,7 +10,9 @@ import com.sun.management.ThreadMXBean
 import com.github.luben.zstd.Zstd
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateId
-import org.apache.spark.sql.execution.streaming.state.cowstate.files.ArrowRowsWriter
+import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
+  ArrowRowsReader, ArrowRowsWriter, StateFileInput, StateFileMetadata
+}
 import org.apache.spark.sql.execution.streaming.state.cowstate.map.{
   CopyOnWritePagedMap, KeyIndex, VersionedState
 }
@@ -107,7 +109,8 @@ private final class MapSteps(keys: Int, updates: Int, directory: Path) {
 
   private def writeChanges(drawn: Array[Int]): Unit = {
     val stream = new ByteArrayOutputStream(1 << 24)
-    val writer = new ArrowRowsWriter(() => stream, Nil)
+    val format = StateFileMetadata.Format -> StateFileMetadata.FormatVersion
+    val writer = new ArrowRowsWriter(() => stream, Seq(format))
     timed("changelog", drawn) { key => rows.set(key, batch); writer.put(rows.key, rows.value) }
     once("compress", drawn.length)(writer.finish())
     val hidden = directory.resolve(s".$batch.arrow")
@@ -117,6 +120,22 @@ private final class MapSteps(keys: Int, updates: Int, directory: Path) {
     file.close()
     once("name", drawn.length) {
       Files.move(hidden, directory.resolve(s"$batch.arrow"), StandardCopyOption.ATOMIC_MOVE)
+    }
+    val bytes = stream.toByteArray
+    once("read back", drawn.length)(readRows(new InputOf(bytes)))
+  }
+
+  private def readRows(file: StateFileInput): Unit = {
+    val (key, value) = (new UnsafeRow(1), new UnsafeRow(Words))
+    val reader = new ArrowRowsReader(file, "a changelog", "a store")
+    reader.groupsFrom(0).flatMap(reader.batches(_)).foreach { batch =>
+      var row = 0
+      while (row < batch.rows) {
+        batch.pointToKey(row, key)
+        batch.pointToValue(row, value)
+        sum += key.getLong(0) + value.getLong(0)
+        row += 1
+      }
     }
   }
 
@@ -176,4 +195,11 @@ private final class MapSteps(keys: Int, updates: Int, directory: Path) {
     println(s"${step.replace(' ', '_')} $nanoseconds $bytes")
     result
   }
+}
+
+private final class InputOf(bytes: Array[Byte]) extends StateFileInput {
+  override def length: Long = bytes.length
+  override def readFully(position: Long, into: Array[Byte]): Unit =
+    System.arraycopy(bytes, position.toInt, into, 0, into.length)
+  override def close(): Unit = ()
 }

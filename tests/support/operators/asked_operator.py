@@ -14,8 +14,8 @@ from checkpoint_store.open_history import history_in
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_VERSION
+from tests.support.operators.counts_operator import restored, whole_range
 from tests.support.operators.keyed_operator import KEYED, KeyedOperator
-from tests.support.operators.scripted_operator import restored, whole_range
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.damage import Answer, AskedStore, DamagedStore
 from tests.support.stores.fake_object_store import DictObjectStore

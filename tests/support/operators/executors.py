@@ -10,6 +10,9 @@ from contextlib import contextmanager
 import psutil
 
 from spark_state.executor import Executor, running_executor
+from spark_state.subtasks.epoch_request import HostSettings
+
+ONE_HOST = HostSettings(per_executor=1, idle_seconds=600)
 
 
 @contextmanager

@@ -17,11 +17,11 @@ from spark_state.keyed_state.current_key import CurrentKey
 from tests.support.operators.state_map_model import check_map
 
 KEY_GROUPS = KeyGroupRange(0, 2)
-Key = tuple[int, ...]
-Contents = dict[Key, Any]
+ModelKey = tuple[int, ...]
+Contents = dict[ModelKey, Any]
 
 
-def key_group(key: Key) -> int:
+def key_group(key: ModelKey) -> int:
     return sum(key) % 3
 
 
@@ -64,7 +64,7 @@ class HeapTableModel(ABC):
         """The maps of the table."""
 
     @abstractmethod
-    def follow(self, contents: Contents, key: Key, row: Any) -> None:
+    def follow(self, contents: Contents, key: ModelKey, row: Any) -> None:
         """Apply a row of a changelog."""
 
     def content_of(self, state: Any) -> Any:
@@ -90,7 +90,7 @@ class HeapTableModel(ABC):
             self.now, self.base = copy.deepcopy(self.sealed_from), self.sealed_from
             self.sealed_from = None
 
-    def applied(self, key: Key, row: Any) -> None:
+    def applied(self, key: ModelKey, row: Any) -> None:
         """Note a row that was applied."""
         self.follow(self.now, key, row)
         self.base, self.sealed_from = copy.deepcopy(self.now), None

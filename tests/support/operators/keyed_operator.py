@@ -1,4 +1,4 @@
-"""A ScriptedOperator that writes files in the engine's format, so that state readers can read them.
+"""A CountsOperator that writes files in the engine's format, so that state readers can read them.
 
 The only state, `count`, has the column `n`; the key column is `key`. A key is its own key group, so
 keys are 0 to 7. Of two subtasks, the first subtask has keys 0 to 3.
@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from checkpoint_store.epochs.completed_checkpoint import StateSchema
-from tests.support.operators.scripted_operator import METADATA, ScriptedOperator
+from tests.support.operators.counts_operator import METADATA, CountsOperator
 from tests.support.tables.table_rows_of import schema_json
 
 KEYED = replace(METADATA, key_schema_json=schema_json(key="long"))
@@ -27,7 +27,7 @@ _SCHEMA = pa.schema(
 )
 
 
-class KeyedOperator(ScriptedOperator):
+class KeyedOperator(CountsOperator):
     """One run of the operator."""
 
     metadata = KEYED

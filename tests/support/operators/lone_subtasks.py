@@ -25,8 +25,8 @@ from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
+from tests.support.operators.counts_operator import NO_COLUMNS, State, state_table
 from tests.support.operators.epoch_reports import NOTHING_DONE
-from tests.support.operators.scripted_operator import NO_COLUMNS, State, state_table
 from tests.support.operators.taken_back import CHECKPOINT
 
 STATES = (StateSchema("count", "value", NO_COLUMNS),)
@@ -75,12 +75,13 @@ class LoneSubtask:
 
     def base(self, epoch: int) -> CheckpointShare | None:
         """The checkpoint share that the epoch starts from."""
+        bases = self.checkpoints.bases
         if self.own is not None and self.own.epoch == epoch - 1:
             own = self.own if self.is_completed else None
-            return self.checkpoints.completed_at(
-                epoch - 1, self.run, self.operator.parallelism, own
+            return bases.completed_at(
+                epoch - 1, self.run, self.operator.parallelism, own, self.asked
             )
-        return self.checkpoints.bases.before(epoch, self.run, self.asked)
+        return bases.before(epoch, self.run, self.asked)
 
     def publish(
         self,

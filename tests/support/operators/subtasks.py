@@ -30,7 +30,7 @@ from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.schemas import ParsedSchemas
 from spark_state.processor.timed_steps import timers_of
 from spark_state.spark.queries.operator_starts import (
-    Reached,
+    StoreProgress,
     WayBack,
     reached_in_store,
     take_back_in_store,
@@ -40,8 +40,11 @@ from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
     EpochRequest,
     EpochTask,
+    HostSettings,
     OperatorSpec,
     OperatorStart,
+    SentOperator,
+    SentRequest,
 )
 from spark_state.subtasks.maintenance import Maintenance
 from spark_state.subtasks.store_session import StoreSession
@@ -54,8 +57,7 @@ KEY_COLUMNS = KeyColumns(("key",), (pa.string(),), ("string",))
 KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
 OUTPUT = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("total", pa.int64())])
 Totals = dict[str, tuple[int, int]]
-_CHECKPOINTS = CheckpointSettings(100, 10, 86_400, 120, start_empty=False)
-_OF_CHECKPOINTS = {field.name for field in fields(CheckpointSettings)}
+_SETTINGS = {"checkpoints": CheckpointSettings(), "hosts": HostSettings(per_executor=1)}
 
 
 def _struct(schema: StructType | str, _owner: str) -> StructType:
@@ -78,8 +80,11 @@ def operator(
     **changes: Any,
 ) -> OperatorSpec:
     """A spec of `RunningTotals` (or of `processor` in `api`) whose stores are below `folder`.
-    `changes`: fields of OperatorSpec and of CheckpointSettings."""
-    of_checkpoints = {name: changes.pop(name) for name in _OF_CHECKPOINTS & changes.keys()}
+    `changes`: fields of OperatorSpec, CheckpointSettings and HostSettings."""
+    settings: dict[str, Any] = {}
+    for group, default in _SETTINGS.items():
+        names = {field.name for field in fields(default)} & changes.keys()
+        settings[group] = replace(default, **{name: changes.pop(name) for name in names})
     chosen = RunningTotals() if processor is None else processor
     pickled_processor = dumps(chosen)
     states = record_states(chosen, SCHEMAS, time_mode, api.handle_type)
@@ -106,7 +111,7 @@ def operator(
             operator_states=states.operator,
             deleted_states=states.deleted,
         ),
-        checkpoints=replace(_CHECKPOINTS, **of_checkpoints),
+        **settings,
     )
     return replace(spec, **changes)
 
@@ -122,7 +127,9 @@ def table_of(rows: Sequence[tuple[str, int]], max_parallelism: int) -> pa.Table:
     return pa.Table.from_arrays(columns, ["key", "value", "_cowstate_key_group"])
 
 
-def take_back(folder: Path, checkpoint: str, committed: int, seen: Reached | None = None) -> None:
+def take_back(
+    folder: Path, checkpoint: str, committed: int, seen: StoreProgress | None = None
+) -> None:
     """Take the query back to the batch after `committed`, as the query's driver does at the
     start."""
     url = str(folder / "query" / "totals")
@@ -177,6 +184,10 @@ class Host:
             start=self.start,
         )
         return EpochRequest(self.spec, task, ())
+
+    def sent(self, epoch: int, attempt: int) -> SentRequest:
+        """The request of `request` as a task sends it."""
+        return SentRequest(SentOperator.of(self.spec), self.request(epoch, attempt).task, ())
 
     def open(self, maintenance: Maintenance) -> Host:
         self.close()

@@ -12,11 +12,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from checkpoint_store.state_reader import open_store
-from tests.support.processors.scripted_processor import KeptState
+from tests.support.processors.scripted_processor import ScriptedState
 from tests.support.processors.tws_runner import Content
 
 
-def in_checkpoint(spark: SparkSession, checkpoint: Path, state: KeptState) -> Content:
+def in_checkpoint(spark: SparkSession, checkpoint: Path, state: ScriptedState) -> Content:
     """A state of Spark's own operator after its last batch."""
     reader = spark.read.format("statestore").option("stateVarName", state.name)
     content: Content = {}
@@ -31,7 +31,7 @@ def in_checkpoint(spark: SparkSession, checkpoint: Path, state: KeptState) -> Co
     return content
 
 
-def _fields(stored: Any, state: KeptState) -> tuple[Any, ...]:
+def _fields(stored: Any, state: ScriptedState) -> tuple[Any, ...]:
     return tuple(stored if state.ttl_ms is None else stored.value)
 
 
@@ -44,7 +44,7 @@ def timers_in_checkpoint(spark: SparkSession, checkpoint: Path) -> Content:
     return content
 
 
-def in_store(store: Path, state: KeptState, epoch: int) -> Content:
+def in_store(store: Path, state: ScriptedState, epoch: int) -> Content:
     """A state of cowstate after an epoch."""
     content: Content = {}
     for row in open_store(str(store), state=state.name).read(epoch).to_pylist():

@@ -41,13 +41,13 @@ def year_2100(timer_values: Any) -> int:
     return 4_102_444_800_000
 
 
-Call = tuple[Any, ...]
-Script = Sequence[Sequence[Call]]
+ScriptedCall = tuple[Any, ...]
+Script = Sequence[Sequence[ScriptedCall]]
 StateKind = Literal["value", "list", "map"]
 Output = tuple[Any, ...]
 
 
-class KeptState(NamedTuple):
+class ScriptedState(NamedTuple):
     """A state of a processor."""
 
     name: str
@@ -55,7 +55,11 @@ class KeptState(NamedTuple):
     ttl_ms: int | None = None
 
 
-STATES = (KeptState("value", "value"), KeptState("list", "list"), KeptState("map", "map"))
+STATES = (
+    ScriptedState("value", "value"),
+    ScriptedState("list", "list"),
+    ScriptedState("map", "map"),
+)
 
 # The arguments of each call: a state of a kind, or the result of an `_Author` method of this name.
 WRITES: Mapping[str, tuple[str, ...]] = {
@@ -101,9 +105,9 @@ class _Author:
     """Random arguments of calls."""
 
     chance: random.Random
-    states: Sequence[KeptState]
+    states: Sequence[ScriptedState]
 
-    def call(self, calls: Mapping[str, tuple[str, ...]]) -> Call:
+    def call(self, calls: Mapping[str, tuple[str, ...]]) -> ScriptedCall:
         name = self.chance.choice(list(calls))
         return name, *(self.argument(kind) for kind in calls[name])
 
@@ -128,7 +132,7 @@ class _Author:
     def moment(self) -> int:
         return self.chance.randint(0, 60)
 
-    def write(self) -> Call:
+    def write(self) -> ScriptedCall:
         return self.call(WRITES)
 
 
@@ -136,7 +140,7 @@ def random_script(
     chance: random.Random,
     lines: int,
     longest: int = 4,
-    states: Sequence[KeptState] = STATES,
+    states: Sequence[ScriptedState] = STATES,
 ) -> Script:
     """A script of `lines` lines, with up to `longest` calls each."""
     author = _Author(chance, states)
@@ -157,7 +161,7 @@ class Scripted(Processor):
         self,
         script: Script,
         clock: Callable[[Any], int],
-        states: Sequence[KeptState] = STATES,
+        states: Sequence[ScriptedState] = STATES,
         deleted: Sequence[str] = (),
         breaks_at: tuple[str | None, int] | None = None,
     ) -> None:
@@ -173,7 +177,7 @@ class Scripted(Processor):
             handle.deleteIfExists(name)
         self._states = {state: self._open(state) for state in self._declared}
 
-    def _open(self, state: KeptState) -> Any:
+    def _open(self, state: ScriptedState) -> Any:
         ttl = {} if state.ttl_ms is None else {"ttlDurationMs": state.ttl_ms}
         if state.kind == "value":
             return self._handle.getValueState(state.name, "n bigint", **ttl)
@@ -199,10 +203,10 @@ class Scripted(Processor):
         seen = [self._now_ms, *((call[0], self.run(call)) for call in line)]
         return Row(key=key, number=number, seen=repr(seen))
 
-    def run(self, call: Call) -> Any:
+    def run(self, call: ScriptedCall) -> Any:
         """Run a call and return the result."""
         name, *arguments = call
-        if arguments and isinstance(arguments[0], KeptState):
+        if arguments and isinstance(arguments[0], ScriptedState):
             if arguments[0] not in self._states:
                 return "not declared"
             arguments[0] = self._states[arguments[0]]
@@ -263,7 +267,7 @@ class Scripted(Processor):
     def _list_timers(self) -> Any:
         return sorted(self._handle.listTimers())
 
-    def _during(self, elements: Iterator[Any], call: Call) -> list[Any]:
+    def _during(self, elements: Iterator[Any], call: ScriptedCall) -> list[Any]:
         met = []
         for element in elements:
             if not met:
@@ -271,20 +275,20 @@ class Scripted(Processor):
             met.append(element)
         return met
 
-    def _during_list(self, state: Any, call: Call) -> Any:
+    def _during_list(self, state: Any, call: ScriptedCall) -> Any:
         return self._during(map(tuple, state.get()), call)
 
-    def _during_map(self, state: Any, call: Call) -> Any:
+    def _during_map(self, state: Any, call: ScriptedCall) -> Any:
         entries = ((tuple(k), tuple(v)) for k, v in state.iterator())
         return sorted(self._during(entries, call))
 
-    def _during_keys(self, state: Any, call: Call) -> Any:
+    def _during_keys(self, state: Any, call: ScriptedCall) -> Any:
         return sorted(self._during(map(tuple, state.keys()), call))
 
-    def _during_values(self, state: Any, call: Call) -> Any:
+    def _during_values(self, state: Any, call: ScriptedCall) -> Any:
         return sorted(self._during(map(tuple, state.values()), call), key=repr)
 
-    def _during_timers(self, call: Call) -> Any:
+    def _during_timers(self, call: ScriptedCall) -> Any:
         return sorted(self._during(self._handle.listTimers(), call))
 
     def _raise_all(self, state: Any, number: int | None) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from tests.support.processors.scripted_processor import KeptState, Output
+from tests.support.processors.scripted_processor import Output, ScriptedState
 
 Rows = Iterable[tuple[str | None, int]]
 Content = dict[str | None, Any]
@@ -73,7 +73,7 @@ class TwsRunner:
         started.init(self.tester.handle)
         self.tester.processor = started
 
-    def forget(self, states: Iterable[KeptState]) -> None:
+    def forget(self, states: Iterable[ScriptedState]) -> None:
         """Clear the states for all keys. PySpark's runner has no time to live."""
         for state in states:
             self._states(state).clear()
@@ -91,12 +91,12 @@ class TwsRunner:
         output += self.tester._handleExpiredTimers()
         return [tuple(row) for row in output]
 
-    def state(self, state: KeptState) -> Content:
+    def state(self, state: ScriptedState) -> Content:
         """The state's content by key, with elements in order."""
         # PySpark's runner keeps an empty map; in Spark an empty map does not exist.
         return {key: content for key, content in self._states(state).items() if content}
 
-    def _states(self, state: KeptState) -> Content:
+    def _states(self, state: ScriptedState) -> Content:
         handle = self.tester.handle
         kinds: dict[str, Any] = {
             "value": handle.value_states,

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.provider.provider_jvm import (
     Script,
-    Value,
+    WordValue,
     old_entries,
     prefix_of,
     shown,
@@ -23,22 +23,22 @@ class MapModel:
 
     with_prefix: bool = False
     script: Script = field(default_factory=Script)
-    entries: dict[int, Value] = field(default_factory=dict)
-    views: dict[str, dict[int, Value]] = field(default_factory=dict)
+    entries: dict[int, WordValue] = field(default_factory=dict)
+    views: dict[str, dict[int, WordValue]] = field(default_factory=dict)
     opened: int = 0
 
     def _add(self, line: str, result: str = "") -> None:
         self.script.add(line, f"{result};{len(self.entries)}")
 
-    def put(self, key: int, value: Value) -> None:
+    def put(self, key: int, value: WordValue) -> None:
         self.entries[key] = value
         self._add(f"put {key} {value}")
 
-    def put_all(self, keys: Sequence[int], value: Value) -> None:
+    def put_all(self, keys: Sequence[int], value: WordValue) -> None:
         self.entries |= dict.fromkeys(keys, value)
         self._add(f"puts {','.join(map(str, keys))} {value}")
 
-    def add_all(self, keys: Sequence[int], value: Value) -> None:
+    def add_all(self, keys: Sequence[int], value: WordValue) -> None:
         """Add the keys that the map does not have yet."""
         for key in keys:
             if key not in self.entries:
@@ -66,13 +66,13 @@ class MapModel:
         prefix = prefix_of(key)
         self._add(f"scan {prefix}", shown_prefix(self.entries, prefix))
 
-    def put_some(self, start: int, count: int, stride: int, value: Value, growth: int) -> None:
+    def put_some(self, start: int, count: int, stride: int, value: WordValue, growth: int) -> None:
         """Put `count` keys from `start` on, every `stride`th; values get longer by `growth`
         words."""
         for key, put in some_entries(start, count, stride, value, growth):
             self.put(key, put)
 
-    def fill(self, start: int, count: int, value: Value, reserved: int) -> None:
+    def fill(self, start: int, count: int, value: WordValue, reserved: int) -> None:
         """Add the missing keys among `count` keys from `start` on, after reserving room for
         `reserved` keys."""
         self.reserve(reserved)
@@ -132,7 +132,7 @@ class MapModel:
         self.views[name] = dict(self.entries)
         self._add(f"open {name}")
 
-    def open_old_rows(self, part: str, up_to: int) -> dict[int, Value]:
+    def open_old_rows(self, part: str, up_to: int) -> dict[int, WordValue]:
         """Open a view of the old entries. Returns the expected entries."""
         self.opened += 1
         name = f"view-{self.opened}"
@@ -184,10 +184,10 @@ class MapModel:
 
 
 def some_entries(
-    start: int, count: int, stride: int, value: Value, growth: int
-) -> list[tuple[int, Value]]:
+    start: int, count: int, stride: int, value: WordValue, growth: int
+) -> list[tuple[int, WordValue]]:
     """The entries to put, in order."""
     return [
-        (start + place * stride, Value(value.words + place * growth % 50, value.seed))
+        (start + place * stride, WordValue(value.words + place * growth % 50, value.seed))
         for place in range(count)
     ]

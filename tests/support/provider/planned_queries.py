@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from tests.support.applications.streams import Stream
@@ -55,6 +57,26 @@ def distinct_moments(stream: Stream) -> DataFrame:
 
 def distinct_within(stream: Stream) -> DataFrame:
     return with_moments(stream).dropDuplicatesWithinWatermark(["key"])
+
+
+def until_timeout(
+    key: tuple[str], parts: Iterator[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """Keep a group for a second after its last row; keep groups with an `x` in the key for ever."""
+    if state.hasTimedOut:
+        state.remove()
+    else:
+        last = max(part["moment"].max() for part in parts)
+        state.update((1,))
+        if "x" not in key[0]:
+            state.setTimeoutTimestamp(int(last.timestamp() * 1000) + 1000)
+    yield pd.DataFrame({"key": [key[0]]})
+
+
+def groups_with_timeout(stream: Stream) -> DataFrame:
+    groups = with_moments(stream).groupBy("key")
+    timeout = GroupStateTimeout.EventTimeTimeout
+    return groups.applyInPandasWithState(until_timeout, "key string", "one int", "update", timeout)
 
 
 def joined(stream: Stream, how: str = "inner") -> DataFrame:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,6 +18,7 @@ from checkpoint_store.provider.provider_file_names import ProviderFileName
 
 Row = tuple[int, str | None]
 TAIL_BYTES = 10
+COLUMNS = ("key", "other_key", "value")
 
 
 def unique(number: int) -> str:
@@ -54,6 +57,12 @@ def merged(version: int, versions: int, generation: int = 1) -> ProviderFileName
 def schema_json(name: str, type_name: str) -> str:
     field = {"name": name, "type": type_name, "nullable": True, "metadata": {}}
     return json.dumps({"type": "struct", "fields": [field]})
+
+
+def schemas_of(value_json: str, key_json: str = schema_json("number", "long")) -> dict[str, str]:
+    """The entry for the schemas in a file's metadata."""
+    packed = zlib.compress(f"{key_json}\n{value_json}".encode())
+    return {"cowstate.schemas": base64.b64encode(packed).decode()}
 
 
 def state_schema(key_json: str, value_json: str, version: str = "v2") -> bytes:
@@ -117,18 +126,19 @@ def file_bytes(
     forged: Mapping[str, str] | None = None,
     sums: Sequence[int] | None = None,
 ) -> bytes:
-    """A file of rows (number, text), in batches of two rows. Text None means removed. With `sums`,
-    the rows carry checksums."""
-    arrays = _columns(rows)
-    columns = [pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())]
+    """A file of rows (number, text), in batches of two rows. Text None means removed. The keys have
+    one width, as all of them have in a file of the provider. With `sums`, the rows carry
+    checksums."""
+    keys, values = _columns(rows)
+    arrays = [keys.cast(pa.binary(len(key_row(0)))), pa.nulls(len(rows), pa.binary()), values]
+    columns = [pa.field(name, array.type) for name, array in zip(COLUMNS, arrays, strict=True)]
     metadata = {
         "cowstate.format": "1",
         "cowstate.kind": name.kind,
         "cowstate.version": str(name.version),
         "cowstate.unique": name.unique,
         "cowstate.base": name.base or "",
-        "cowstate.key_schema": schema_json("number", "long"),
-        "cowstate.value_schema": schema_json("text", "string"),
+        **schemas_of(schema_json("text", "string")),
         "cowstate.rows": str(len(rows)),
         "cowstate.footer_crc32": "#" * 8,
     }
@@ -158,7 +168,7 @@ def sealed(data: bytes) -> bytes:
     return zeroed[:place] + f"{checksum:08x}".encode() + zeroed[place + 8 :]
 
 
-def _columns(rows: Sequence[Row]) -> list[pa.Array]:
+def _columns(rows: Sequence[Row]) -> list[Any]:
     keys = [key_row(number) for number, _ in rows]
     values = [text if text is None else value_row(text) for _, text in rows]
     return [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]

@@ -36,7 +36,7 @@ Tasks = Callable[..., list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class WordValue:
     """A value of `words` words of 8 bytes. Seed and position determine each word."""
 
     words: int
@@ -75,11 +75,11 @@ def crc32c(data: bytes) -> int:
     return int(signed)
 
 
-def old_entries(entries: Mapping[int, Value], part: str, up_to: int) -> dict[int, Value]:
+def old_entries(entries: Mapping[int, WordValue], part: str, up_to: int) -> dict[int, WordValue]:
     """The entries with a time of at most `up_to`. `part`: "key" or "value", the source of the
     time."""
 
-    def time_of(number: int, value: Value) -> int | None:
+    def time_of(number: int, value: WordValue) -> int | None:
         if part == "key":
             return number
         return None if value.seed % 4 == 3 else value.seed
@@ -88,12 +88,12 @@ def old_entries(entries: Mapping[int, Value], part: str, up_to: int) -> dict[int
     return {n: entries[n] for n, time in times.items() if time is not None and time <= up_to}
 
 
-def shown(entries: Mapping[int, Value]) -> str:
+def shown(entries: Mapping[int, WordValue]) -> str:
     """Entries in the JVM's text form."""
     return " ".join(sorted(f"{number}={value}" for number, value in entries.items()))
 
 
-def shown_prefix(entries: Mapping[int, Value], prefix: int) -> str:
+def shown_prefix(entries: Mapping[int, WordValue], prefix: int) -> str:
     """The entries with this key prefix, in the JVM's text form."""
     return shown({n: value for n, value in entries.items() if prefix_of(n) == prefix})
 
@@ -164,7 +164,7 @@ class ProviderJvm:
 
 def scripts_jar() -> Path:
     """The drivers of scripts, compiled for the installed Spark and the current provider."""
-    sources = sorted(SOURCES.glob("*.scala"))
+    sources = sorted(SOURCES.rglob("*.scala"))
     provider = Path(spark_state.jar_path())
     compiled_from = hashlib.sha256(pyspark.__version__.encode())
     for file in (provider, *sources):

@@ -18,7 +18,7 @@ RETRY_SECONDS = f"{STATE_STORE}.cowstate.storeRetrySeconds"
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderStore:
+class StorePlace:
     """A store. `options` are for fsspec, without credentials. Credentials come from the
     environment."""
 
@@ -46,11 +46,11 @@ class ProviderStore:
         return {**self.options, "key": "test", "secret": "test"} if self.options else {}
 
 
-def directory_store(folder: Path) -> ProviderStore:
-    return ProviderStore(folder.as_uri())
+def directory_store(folder: Path) -> StorePlace:
+    return StorePlace(folder.as_uri())
 
 
-def s3_store(server: S3Server) -> ProviderStore:
+def s3_store(server: S3Server) -> StorePlace:
     """A store in a bucket of its own."""
     options = {"endpoint_url": server.endpoint, "client_kwargs": {"region_name": "us-east-1"}}
-    return ProviderStore(f"{server.new_bucket()}/states", options)
+    return StorePlace(f"{server.new_bucket()}/states", options)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,6 +56,27 @@ class S3Server:
         finally:
             self.server = ThreadedMotoServer(ip_address=host, port=port, verbose=False)
             self.server.start()
+
+    @contextmanager
+    def counting(self, request_ms: float = 0) -> Iterator[Counter[str]]:
+        """Count requests during a `with` block: listings as "list", others by their HTTP method. A
+        request takes `request_ms` milliseconds more."""
+        requests = Counter[str]()
+        wsgi_server: Any = self.server._server
+        application = wsgi_server.app
+
+        def counted(environment: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            is_listing = "list-type" in environment.get("QUERY_STRING", "")
+            requests["list" if is_listing else environment["REQUEST_METHOD"].lower()] += 1
+            time.sleep(request_ms / 1000)
+            answer: Iterable[bytes] = application(environment, start_response)
+            return answer
+
+        wsgi_server.app = counted
+        try:
+            yield requests
+        finally:
+            wsgi_server.app = application
 
     @contextmanager
     def refusing(self) -> Iterator[None]:

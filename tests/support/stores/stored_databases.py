@@ -9,8 +9,8 @@ from pathlib import Path
 
 from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.database_file_store import DatabaseFileStore
+from checkpoint_store.files.epoch_file_name import EpochFileName, NamedKind
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.objects.named_object import unique_of_uuid
@@ -47,7 +47,7 @@ class StoredDatabases(WrittenFiles):
         """See AttemptFiles."""
 
         def new_name(kind: NamedKind) -> str:
-            return str(StateFileName("epochs", kind, 0, 0, unique_of_uuid()))
+            return str(EpochFileName("epochs", kind, 0, 0, unique_of_uuid()))
 
         return self.databases.write(folder, contents, uploaded, self.epoch, new_name)
 

@@ -36,7 +36,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.working_directory import WorkingDirectoryError
-from checkpoint_store.interface_words import COMMAND, OPTIONS, PYTHON, Words, in_words_of
+from checkpoint_store.interface_words import COMMAND, OPTIONS, PYTHON, InterfaceWords, in_words_of
 from checkpoint_store.operators.operator_errors import (
     NoOperatorStoreError,
     NotAnOperatorError,
@@ -255,7 +255,7 @@ OF_COMMANDS = (" --epoch",)
 )
 @pytest.mark.parametrize("error", [error for error, _ in ERRORS], ids=lambda e: type(e).__name__)
 def test_advice_is_in_the_words_of_the_interface_that_was_called(
-    error: CheckpointStoreError, called: Words, foreign: tuple[str, ...]
+    error: CheckpointStoreError, called: InterfaceWords, foreign: tuple[str, ...]
 ) -> None:
     with in_words_of(called):
         message = str(type(error)(*error.args))

@@ -17,8 +17,8 @@ from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_history import TableHistory
-from tests.support.operators.scripted_operator import METADATA as OPERATOR
-from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.operators.counts_operator import METADATA as OPERATOR
+from tests.support.operators.counts_operator import CountsOperator
 from tests.support.tables.table_rows_of import METADATA, ScriptedTable, by_key, put
 
 
@@ -28,7 +28,7 @@ def table_at(path: Path) -> str:
 
 
 def operator_at(path: Path) -> str:
-    ScriptedOperator(LocalObjectStore(path)).run_epoch(0, {0: 1})
+    CountsOperator(LocalObjectStore(path)).run_epoch(0, {0: 1})
     return str(path)
 
 

@@ -28,8 +28,8 @@ from checkpoint_store.operators.operator_progress import (
     operator_progress,
 )
 from checkpoint_store.progress_reader import progress_at
+from tests.support.operators.counts_operator import METADATA, CountsOperator
 from tests.support.operators.epoch_reports import NOTHING_DONE
-from tests.support.operators.scripted_operator import METADATA, ScriptedOperator
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import ScriptedTable, put
 
@@ -71,8 +71,8 @@ SECOND = EpochReport(
 )
 
 
-def operator_in(folder: Path, run_id: str = "run-a") -> ScriptedOperator:
-    return ScriptedOperator(open_object_store(str(folder)), run_id)
+def operator_in(folder: Path, run_id: str = "run-a") -> CountsOperator:
+    return CountsOperator(open_object_store(str(folder)), run_id)
 
 
 def progress_of(*barriers: Barrier, subtasks: bool = True) -> OperatorProgress:
@@ -143,7 +143,7 @@ class TestStores:
 class TestCost:
     def test_each_new_epoch_costs_two_listings_and_one_read(self) -> None:
         objects = DictObjectStore()
-        operator = ScriptedOperator(objects)
+        operator = CountsOperator(objects)
         history = OperatorHistory(objects, METADATA, None)
         operator.run_epoch(0, {0: 0})
         history.versions()

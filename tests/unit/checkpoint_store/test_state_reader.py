@@ -142,6 +142,17 @@ def test_changes_without_preimages_read_nothing_but_what_changed() -> None:
     assert {name for name, _ in history.reads} == {"11-1.arrow", "12-2.arrow"}
 
 
+@pytest.mark.parametrize("preimages", [True, False])
+def test_wanted_columns_of_changes_are_those_of_all_columns(preimages: bool) -> None:
+    reader = StateReader(three_versions())
+    everything = reader.changes(10, preimages=preimages)
+    for names in (["count", "_change_type"], ["_commit_timestamp", "id"], ["name"], []):
+        some = reader.changes(10, preimages=preimages, columns=names)
+        assert some == everything.select(names)
+    with pytest.raises(UnknownColumnError, match=r"'_op': It has name, id, count, _change_type"):
+        reader.changes(10, preimages=preimages, columns=["_op"])
+
+
 @pytest.mark.parametrize("rule", ["sequenced", "ignores_nulls"])
 def test_changes_that_depend_on_what_was_before_have_preimages_anyway(rule: str) -> None:
     shape = replace(SHAPE, **{rule: True})

@@ -21,12 +21,12 @@ ITS_TOOLS = re.compile(rf"\b(?:{'|'.join(sorted(ITS_NAMES))})\b")
 
 def test_each_file_with_the_providers_tools_is_in_the_matrix() -> None:
     folders = ("spark", "property", "fault", "compatibility", "contract")
-    paths = [path for folder in folders for path in (ROOT / "tests" / folder).glob("test_*.py")]
+    paths = [path for folder in folders for path in (ROOT / "tests" / folder).rglob("test_*.py")]
     with_tools = {
         str(path.relative_to(ROOT)) for path in paths if ITS_TOOLS.search(path.read_text())
     }
-    assert "tests/spark/test_provider_restore.py" in with_tools
-    assert "tests/fault/test_full_local_directories.py" in with_tools
+    assert "tests/spark/provider/test_provider_restore.py" in with_tools
+    assert "tests/fault/provider/test_full_local_directories.py" in with_tools
     assert with_tools - set(provider_matrix.files()) == set()
 
 

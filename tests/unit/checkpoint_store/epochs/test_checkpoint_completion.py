@@ -126,7 +126,7 @@ class TestTheHotPath:
         assert base.times() == (SubtaskTime(5, (last, None), 1000 - last, 77),)
         assert base.summary.has_operator_state
         assert base.summary.broadcast
-        whole = subtasks[3].checkpoints.whole(base)
+        whole = subtasks[3].checkpoints.bases.whole(base)
         assert whole == operator.opened(objects).latest_before(1)
 
     def test_broadcast_states_that_differ_are_noticed(

@@ -16,7 +16,7 @@ from checkpoint_store.epochs.operator_layout import (
     parse_run,
     parse_state_file,
 )
-from checkpoint_store.files.state_file_name import StateFileName
+from checkpoint_store.files.epoch_file_name import EpochFileName
 
 UNIQUE = "0123456789ab"
 DIRECTORY = EpochDirectory(epoch=12, run_number=3)
@@ -35,11 +35,11 @@ def test_names_are_those_that_the_format_documents() -> None:
         "epochs/0000000000000000012-0000000003/"
         "barrier-00001-of-00008-0000000000000000040-0123456789ab.json"
     )
-    assert str(StateFileName(str(DIRECTORY), "changelog", 1, 40, UNIQUE)) == (
+    assert str(EpochFileName(str(DIRECTORY), "changelog", 1, 40, UNIQUE)) == (
         "epochs/0000000000000000012-0000000003/"
         "changelog-00001-0000000000000000040-0123456789ab.arrow"
     )
-    assert str(StateFileName(str(DIRECTORY), "operator-state", 1, 40, UNIQUE)) == (
+    assert str(EpochFileName(str(DIRECTORY), "operator-state", 1, 40, UNIQUE)) == (
         "epochs/0000000000000000012-0000000003/"
         "operator-state-00001-0000000000000000040-0123456789ab.arrow"
     )
@@ -60,9 +60,9 @@ def test_names_parse_into_their_parts() -> None:
     assert parse_manifest(str(manifest)) == manifest
     assert parse_barrier(str(barrier)) == barrier
     for kind in ("changelog", "snapshot", "operator-state"):
-        file = StateFileName(str(DIRECTORY), kind, 0, 0, UNIQUE)
+        file = EpochFileName(str(DIRECTORY), kind, 0, 0, UNIQUE)
         assert parse_state_file(str(file)) == DIRECTORY
-    sign = StateFileName(str(DIRECTORY), "alive", 0, 0, UNIQUE)
+    sign = EpochFileName(str(DIRECTORY), "alive", 0, 0, UNIQUE)
     assert parse_state_file(str(sign)) is None
     assert parse_epoch_directory(str(DIRECTORY)) == DIRECTORY
 
@@ -73,7 +73,7 @@ def test_each_kind_of_name_is_taken_for_no_other() -> None:
         str(ManifestName(12, 3, 40, UNIQUE)),
         str(DIRECTORY),
         str(BarrierName(DIRECTORY, 1, 8, 40, UNIQUE)),
-        str(StateFileName(str(DIRECTORY), "changelog", 1, 40, UNIQUE)),
+        str(EpochFileName(str(DIRECTORY), "changelog", 1, 40, UNIQUE)),
     ]
     parsers = [parse_run, parse_manifest, parse_epoch_directory, parse_barrier, parse_state_file]
     for row, parse in enumerate(parsers):

@@ -12,10 +12,10 @@ import pytest
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.files import state_file_store
+from checkpoint_store.files.epoch_file_name import EpochFileName, parse_epoch_file_name
 from checkpoint_store.files.key_bounds import KeyBounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import StateFileHeader
-from checkpoint_store.files.state_file_name import StateFileName, parse_state_file_name
 from checkpoint_store.files.state_file_store import DecodedAhead, StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
 from tests.support.stores.fake_object_store import DictObjectStore
@@ -66,9 +66,9 @@ def test_rows_of_the_asked_key_groups_are_read(files: StateFileStore, handle: St
 
 def test_the_name_has_the_writer_s_own_part(files: StateFileStore, handle: StateHandle) -> None:
     second = files.write(ROWS, HEADER, "some/directory", 40)
-    names = [parse_state_file_name(name) for name in (handle.name, second.name)]
+    names = [parse_epoch_file_name(name) for name in (handle.name, second.name)]
     uniques = {name.unique for name in names if name is not None}
-    expected = {StateFileName("some/directory", "snapshot", 3, 40, each) for each in uniques}
+    expected = {EpochFileName("some/directory", "snapshot", 3, 40, each) for each in uniques}
     assert len(uniques) == 2
     assert {*names} == expected
 

@@ -192,6 +192,14 @@ def test_an_s3_store_works_after_a_fork(s3: S3Server) -> None:
     assert put_and_list(store, "d/after") == ["d/after", "d/child", "d/parent"]
 
 
+def test_an_object_is_read_with_one_request(s3: S3Server) -> None:
+    store = open_object_store(s3.new_bucket(), s3.storage_options)
+    store.put("d/object", b"data")
+    with s3.counting() as requests:
+        assert store.get("d/object") == b"data"
+    assert requests == {"get": 1}
+
+
 def test_a_placeholder_object_of_a_directory_is_not_listed(s3: S3Server) -> None:
     store = open_object_store(s3.new_bucket(), s3.storage_options)
     s3fs.S3FileSystem(**s3.storage_options).pipe_file(f"{store.url}/d/", b"")

@@ -7,7 +7,7 @@ import pytest
 from checkpoint_store.epochs.operator_layout import parse_manifest
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from tests.support.operators.scripted_operator import ScriptedOperator, state_before
+from tests.support.operators.counts_operator import CountsOperator, state_before
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.stores.sealed_documents import of_version
@@ -24,7 +24,7 @@ def of_kind(objects: DictObjectStore, kind: str) -> list[int]:
 
 
 def test_only_the_newest_epochs_are_kept_and_what_they_need(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     for epoch in range(6):
         operator.run_epoch(epoch, {0: epoch, 7: epoch}, "snapshot" if epoch == 4 else "changelog")
     assert operator.checkpoints.retain(3) == 3 + 6
@@ -40,7 +40,7 @@ def test_only_the_newest_epochs_are_kept_and_what_they_need(objects: DictObjectS
 
 
 def test_a_process_reads_each_manifest_once(objects: DictObjectStore) -> None:
-    writer = ScriptedOperator(objects)
+    writer = CountsOperator(objects)
     for epoch in range(6):
         writer.run_epoch(epoch, {0: epoch})
     cleaner = CompletedCheckpointStore(objects)
@@ -54,7 +54,7 @@ def test_a_process_reads_each_manifest_once(objects: DictObjectStore) -> None:
 
 
 def test_a_process_lists_an_expired_epoch_once(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     for epoch in range(6):
         operator.run_epoch(epoch, {0: epoch})
     operator.checkpoints.retain(3)
@@ -66,11 +66,11 @@ def test_a_process_lists_an_expired_epoch_once(objects: DictObjectStore) -> None
 
 
 def test_an_abandoned_timeline_ages_out_with_the_live_one(objects: DictObjectStore) -> None:
-    first = ScriptedOperator(objects, "run-a")
+    first = CountsOperator(objects, "run-a")
     for epoch in range(8):
         first.run_epoch(epoch, {0: epoch})
     take_back(objects, 4)
-    second = ScriptedOperator(objects, "run-b")
+    second = CountsOperator(objects, "run-b")
     second.run_epoch(4, {1: 4})
     # The abandoned timeline has greater epochs, but retention keeps the live timeline.
     second.checkpoints.retain(2)
@@ -84,10 +84,10 @@ def test_an_abandoned_timeline_ages_out_with_the_live_one(objects: DictObjectSto
 
 
 def test_nothing_is_deleted_while_a_run_has_completed_nothing(objects: DictObjectStore) -> None:
-    first = ScriptedOperator(objects, "run-a")
+    first = CountsOperator(objects, "run-a")
     for epoch in range(8):
         first.run_epoch(epoch, {0: epoch})
-    second = ScriptedOperator(objects, "run-b")
+    second = CountsOperator(objects, "run-b")
     base = second.checkpoints.latest_before(7)
     for subtask in range(2):
         second.run_subtask(7, subtask, {1: 7}, base)
@@ -100,15 +100,15 @@ def test_nothing_is_deleted_while_a_run_has_completed_nothing(objects: DictObjec
 
 def test_a_run_that_ended_without_a_barrier_stops_no_retention(objects: DictObjectStore) -> None:
     """Retention works in the former run, which goes on, and in the next run."""
-    first = ScriptedOperator(objects, "run-a")
-    ScriptedOperator(objects, "run-b")
+    first = CountsOperator(objects, "run-a")
+    CountsOperator(objects, "run-b")
     for epoch in range(20):
         first.run_epoch(epoch, {0: epoch})
         first.checkpoints.retain(3)
     assert epochs_of(objects, "manifests") == [17, 18, 19]
-    begun = ScriptedOperator(objects, "run-c")
+    begun = CountsOperator(objects, "run-c")
     begun.run_subtask(20, 0, {0: 20}, begun.checkpoints.latest_before(20))
-    last = ScriptedOperator(objects, "run-d")
+    last = CountsOperator(objects, "run-d")
     for epoch in range(20, 220):
         last.run_epoch(epoch, {0: epoch})
         last.checkpoints.retain(3)
@@ -128,8 +128,8 @@ def of_epoch(objects: DictObjectStore, kind: str, epoch: int) -> list[str]:
     return [n for n in objects.objects if n.startswith(prefix) and kind in n]
 
 
-def with_snapshots(objects: DictObjectStore, epochs: int) -> ScriptedOperator:
-    operator = ScriptedOperator(objects)
+def with_snapshots(objects: DictObjectStore, epochs: int) -> CountsOperator:
+    operator = CountsOperator(objects)
     for epoch in range(epochs):
         kind: StateFileKind = "snapshot" if epoch % 3 == 2 else "changelog"
         operator.run_epoch(epoch, {0: epoch, 7: epoch}, kind)
@@ -191,7 +191,7 @@ def test_a_damaged_manifest_that_was_replaced_keeps_nothing(objects: DictObjectS
 def test_a_damaged_manifest_expires(objects: DictObjectStore, damages_barriers: bool) -> None:
     """The files that the epoch's barriers name are deleted, too. If a barrier is damaged, the sweep
     deletes the files as orphans."""
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     for epoch in range(5):
         operator.run_epoch(epoch, {0: epoch}, "snapshot")
     damage(objects, *of_epoch(objects, "manifest", 0))

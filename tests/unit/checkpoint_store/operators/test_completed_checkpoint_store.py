@@ -19,9 +19,9 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.runs.run_errors import RunOverError
-from tests.support.operators.scripted_operator import (
+from tests.support.operators.counts_operator import (
     METADATA,
-    ScriptedOperator,
+    CountsOperator,
     restored,
     state_before,
     whole_range,
@@ -81,8 +81,8 @@ def test_a_store_of_a_newer_format_is_refused(objects: DictObjectStore) -> None:
 
 def test_a_run_is_later_than_writers_without_entries(objects: DictObjectStore) -> None:
     for run_id in ("c", "a"):
-        ScriptedOperator(objects, run_id).run_epoch(0, {0: 1})
-    ScriptedOperator(objects, "b").run_subtask(1, 0, {0: 1}, None)
+        CountsOperator(objects, run_id).run_epoch(0, {0: 1})
+    CountsOperator(objects, "b").run_subtask(1, 0, {0: 1}, None)
     objects.delete(published(objects, "runs/"))
     assert CompletedCheckpointStore(objects).runs.register("d") == Run(4, "d")
     objects.delete([*published(objects, "runs/"), *published(objects, "epochs/")])
@@ -90,7 +90,7 @@ def test_a_run_is_later_than_writers_without_entries(objects: DictObjectStore) -
 
 
 def test_the_last_barrier_completes_the_epoch(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects, parallelism=3)
+    operator = CountsOperator(objects, parallelism=3)
     for subtask in range(2):
         operator.run_subtask(0, subtask, {0: 1}, None)
         assert not operator.checkpoints.complete(0, operator.run, 3)
@@ -105,7 +105,7 @@ def test_the_last_barrier_completes_the_epoch(objects: DictObjectStore) -> None:
 def test_the_latest_attempts_make_the_winning_manifest(
     objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     # Names drawn later sort first, so only the attempt can decide.
     uniques = (f"{number:012x}" for number in range(99, 0, -1))
     monkeypatch.setattr(checkpoint_completion, "unique_of_uuid", lambda: next(uniques))
@@ -116,29 +116,29 @@ def test_the_latest_attempts_make_the_winning_manifest(
     operator.run_subtask(0, 0, {0: 2}, None, attempt=3)
     operator.checkpoints.complete(0, operator.run, 2)
     assert state_before(objects, 1) == {0: 2, 7: 2}
-    completed = operator.checkpoints.completed_at(0, operator.run, 2)
+    completed = operator.checkpoints.bases.completed_at(0, operator.run, 2)
     assert restored(operator.checkpoints, completed, whole_range(2)) == {0: 2, 7: 2}
 
 
 def test_a_barrier_has_files_of_its_own_key_groups_only(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     barrier = operator.run_subtask(0, 0, {0: 1}, None)
     with pytest.raises(AssertionError):
         operator.checkpoints.publish_barrier(replace(barrier, subtask=1))
 
 
 def test_what_this_process_wrote_is_not_read_again(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     objects.reads.clear()
     operator.run_epoch(0, {0: 1})
-    operator.checkpoints.completed_at(0, operator.run, 2)
+    operator.checkpoints.bases.completed_at(0, operator.run, 2)
     operator.checkpoints.latest_before(1)
     operator.checkpoints.retain(2)
     assert objects.reads == []
 
 
 def test_an_epoch_with_files_but_no_barrier_was_not_run(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     operator.run_epoch(0, {0: 1})
     barrier = operator.run_subtask(1, 0, {0: 2}, None)
     objects.delete(published(objects, "barrier-00000-of-00002")[-1:])
@@ -147,7 +147,7 @@ def test_an_epoch_with_files_but_no_barrier_was_not_run(objects: DictObjectStore
 
 
 def test_a_partial_epoch_is_never_built_upon(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects, parallelism=4)
+    operator = CountsOperator(objects, parallelism=4)
     operator.run_epoch(0, {0: 1})
     base = operator.checkpoints.latest_before(1)
     for subtask in (0, 2):
@@ -165,9 +165,9 @@ def test_a_partial_epoch_is_never_built_upon(objects: DictObjectStore) -> None:
 
 
 def test_a_zombie_that_publishes_late_is_not_picked_up(objects: DictObjectStore) -> None:
-    zombie = ScriptedOperator(objects, "run-z")
+    zombie = CountsOperator(objects, "run-z")
     zombie.run_epoch(0, {0: 1})
-    operator = ScriptedOperator(objects, "run-b")
+    operator = CountsOperator(objects, "run-b")
     operator.run_epoch(1, {0: 2})
     # Tasks of the older run are still alive and write all barriers of the same epoch.
     base = zombie.checkpoints.latest_before(1)
@@ -180,11 +180,11 @@ def test_a_zombie_that_publishes_late_is_not_picked_up(objects: DictObjectStore)
 
 
 def test_a_rollback_without_its_manifest_is_followed(objects: DictObjectStore) -> None:
-    first = ScriptedOperator(objects, "run-a")
+    first = CountsOperator(objects, "run-a")
     for epoch in range(10):
         first.run_epoch(epoch, {0: epoch})
     take_back(objects, 4)
-    second = ScriptedOperator(objects, "run-b")
+    second = CountsOperator(objects, "run-b")
     base = second.checkpoints.latest_before(4)
     for subtask in range(2):
         second.run_subtask(4, subtask, {1: 4}, base)
@@ -193,7 +193,7 @@ def test_a_rollback_without_its_manifest_is_followed(objects: DictObjectStore) -
 
 @pytest.mark.parametrize("length", [0, 100])
 def test_cuts_never_lead_to_older_epochs(objects: DictObjectStore, length: int) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     operator.run_epoch(0, {0: 1})
     operator.run_epoch(1, {0: 2})
     manifest = published(objects, "manifests/")[-1]
@@ -206,14 +206,14 @@ def test_cuts_never_lead_to_older_epochs(objects: DictObjectStore, length: int) 
 
 
 def test_the_only_barrier_of_an_epoch_is_needed_whole(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects, parallelism=1)
+    operator = CountsOperator(objects, parallelism=1)
     operator.run_epoch(0, {0: 1})
     operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
     barrier = published(objects, "barrier-")[-1]
     objects.objects[barrier] = objects.objects[barrier][:-1]
     for find in (
         lambda: start_of(objects, 2),
-        lambda: CompletedCheckpointStore(objects).completed_at(1, operator.run, 1),
+        lambda: CompletedCheckpointStore(objects).bases.completed_at(1, operator.run, 1),
         lambda: CompletedCheckpointStore(objects).complete(1, operator.run, 1),
     ):
         with pytest.raises(CorruptObjectError) as caught:
@@ -222,7 +222,7 @@ def test_the_only_barrier_of_an_epoch_is_needed_whole(objects: DictObjectStore) 
 
 
 def test_a_replaced_damaged_barrier_is_passed_over(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     for attempt in (1, 2):
         operator.run_subtask(0, 0, {0: attempt}, None, attempt=attempt)
     operator.run_subtask(0, 1, {7: 1}, None)
@@ -237,7 +237,7 @@ def test_a_replaced_damaged_barrier_is_passed_over(objects: DictObjectStore) -> 
 
 
 def test_an_epoch_before_the_retained_ones_is_an_error(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     for epoch in range(5):
         operator.run_epoch(epoch, {0: epoch})
     operator.checkpoints.retain(2)
@@ -249,35 +249,35 @@ def test_an_epoch_before_the_retained_ones_is_an_error(objects: DictObjectStore)
 
 
 def test_the_very_first_epoch_may_run_again(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     operator.run_epoch(3, {0: 1})
     operator.run_epoch(4, {0: 2})
     assert start_of(objects, 3) is None
 
 
 def test_an_epoch_s_manifest_is_found_by_one_listing(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     completed = operator.run_epoch(0, {0: 1})
     fresh = CompletedCheckpointStore(objects)
     objects.listings.clear()
-    assert fresh.completed_at(0, operator.run, 2) == share_of_all(completed)
+    assert fresh.bases.completed_at(0, operator.run, 2) == share_of_all(completed)
     assert objects.listings == ["manifests"]
 
 
 def test_what_another_run_completed_does_not_count(objects: DictObjectStore) -> None:
-    ScriptedOperator(objects, "run-a").run_epoch(0, {0: 1})
-    later = ScriptedOperator(objects, "run-b")
-    assert later.checkpoints.completed_at(0, later.run, 2) is None
+    CountsOperator(objects, "run-a").run_epoch(0, {0: 1})
+    later = CountsOperator(objects, "run-b")
+    assert later.checkpoints.bases.completed_at(0, later.run, 2) is None
 
 
 def test_a_run_is_over_once_a_later_completes_an_epoch(objects: DictObjectStore) -> None:
-    older, later = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
+    older, later = CountsOperator(objects, "run-a"), CountsOperator(objects, "run-b")
     completed = older.run_epoch(0, {0: 1})
-    assert older.checkpoints.completed_at(0, older.run, 2) == share_of_all(completed)
+    assert older.checkpoints.bases.completed_at(0, older.run, 2) == share_of_all(completed)
     assert older.checkpoints.latest_before(1, older.run) == completed
     later.run_epoch(1, {0: 2})
     for ask in (
-        lambda: older.checkpoints.completed_at(0, older.run, 2),
+        lambda: older.checkpoints.bases.completed_at(0, older.run, 2),
         lambda: older.checkpoints.latest_before(1, older.run),
         lambda: CompletedCheckpointStore(objects).latest_before(2, older.run),
     ):
@@ -285,23 +285,23 @@ def test_a_run_is_over_once_a_later_completes_an_epoch(objects: DictObjectStore)
             ask()
         assert (caught.value.run.run_id, caught.value.epoch) == ("run-a", 1)
     assert where(later.checkpoints.latest_before(1, later.run)) == (0, "run-a")
-    assert where(later.checkpoints.completed_at(1, later.run, 2)) == (1, "run-b")
+    assert where(later.checkpoints.bases.completed_at(1, later.run, 2)) == (1, "run-b")
 
 
 def test_runs_that_share_a_number_are_told_apart(objects: DictObjectStore) -> None:
-    first, second = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
+    first, second = CountsOperator(objects, "run-a"), CountsOperator(objects, "run-b")
     second.run = Run(first.run.number, "run-b")
     completed = first.run_epoch(0, {0: 1})
     for subtask in range(2):
         second.run_subtask(0, subtask, {0: 2}, None, attempt=9)
     assert second.checkpoints.complete(0, second.run, 2)
     fresh = CompletedCheckpointStore(objects)
-    assert fresh.completed_at(0, first.run, 2) == share_of_all(completed)
-    assert where(fresh.completed_at(0, second.run, 2)) == (0, "run-b")
+    assert fresh.bases.completed_at(0, first.run, 2) == share_of_all(completed)
+    assert where(fresh.bases.completed_at(0, second.run, 2)) == (0, "run-b")
 
 
 def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects, parallelism=4)
+    operator = CountsOperator(objects, parallelism=4)
     for subtask in range(3):
         operator.run_subtask(0, subtask, {subtask * 2: 1}, None)
     other_host = CompletedCheckpointStore(objects)

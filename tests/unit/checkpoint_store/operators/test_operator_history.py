@@ -17,8 +17,8 @@ from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.runs import run_starts
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
+from tests.support.operators.counts_operator import METADATA, CountsOperator, State
 from tests.support.operators.keyed_operator import KEYED, KeyedOperator
-from tests.support.operators.scripted_operator import METADATA, ScriptedOperator, State
 from tests.support.operators.taken_back import take_back
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.support.tables.table_rows_of import schema_json
@@ -50,7 +50,7 @@ def changes_at(history: StateHistory, epoch: int) -> dict[int, int]:
 
 class TestEpochs:
     def test_epochs_with_their_state_and_their_changes(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
+        operator = CountsOperator(objects)
         for epoch, changes in enumerate([{0: 1, 7: 1}, {7: 2}, {1: 3}]):
             objects.now = 10.5 + epoch
             operator.run_epoch(epoch, changes)
@@ -68,8 +68,8 @@ class TestEpochs:
             history_of(objects).at(0)
 
     def test_files_of_a_subtask_count_for_its_key_groups(self, objects: DictObjectStore) -> None:
-        ScriptedOperator(objects, "run-a", parallelism=1).run_epoch(0, dict.fromkeys(range(8), 0))
-        ScriptedOperator(objects, "run-b").run_epoch(1, {0: 1}, kind="snapshot")
+        CountsOperator(objects, "run-a", parallelism=1).run_epoch(0, dict.fromkeys(range(8), 0))
+        CountsOperator(objects, "run-b").run_epoch(1, {0: 1}, kind="snapshot")
         history = history_of(objects)
         assert state_at(history, 1) == dict.fromkeys(range(8), 0) | {0: 1}
         assert changes_at(history, 1) == {}, "a snapshot is no change"
@@ -79,7 +79,7 @@ class TestWithoutManifest:
     """The last writer of an epoch may die after its barrier and before the manifest."""
 
     def test_an_epoch_whose_barriers_are_all_there_is_whole(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
+        operator = CountsOperator(objects)
         operator.run_epoch(0, {0: 1, 7: 1})
         base = operator.checkpoints.latest_before(1)
         for subtask in range(2):
@@ -95,7 +95,7 @@ class TestWithoutManifest:
         assert changes_at(history, 1) == {7: 2}
 
     def test_the_latest_attempt_of_a_subtask_counts(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
+        operator = CountsOperator(objects)
         run_without_manifest(operator, 0, {0: 1, 7: 1})
         history = history_of(objects)
         assert state_at(history, 0) == {0: 1, 7: 1}
@@ -104,7 +104,7 @@ class TestWithoutManifest:
         assert state_at(history, 0) == {0: 1, 7: 2}
 
     def test_a_zombie_does_not_complete_an_epoch(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
+        operator = CountsOperator(objects)
         operator.run_epoch(0, {0: 1})
         operator.run_epoch(1, {0: 2})
         base = operator.checkpoints.latest_before(2)
@@ -115,18 +115,18 @@ class TestWithoutManifest:
         assert changes_at(history_of(objects), 2) == {0: 3, 7: 4}
 
     def test_an_epoch_that_was_rolled_back_is_none(self, objects: DictObjectStore) -> None:
-        first = ScriptedOperator(objects, "run-a")
+        first = CountsOperator(objects, "run-a")
         first.run_epoch(0, {0: 1})
         run_without_manifest(first, 1, {0: 2})
         run_without_manifest(first, 2, {0: 3})
         take_back(objects, 1)
-        ScriptedOperator(objects, "run-b", parallelism=1).run_epoch(1, {0: 20})
+        CountsOperator(objects, "run-b", parallelism=1).run_epoch(1, {0: 20})
         history = history_of(objects)
         assert history.versions() == [0, 1]
         assert state_at(history, 1) == {0: 20}
 
     def test_what_retention_cleaned_is_listed_once(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
+        operator = CountsOperator(objects)
         for epoch in range(9):
             operator.run_epoch(epoch, {epoch % 8: epoch})
         operator.checkpoints.retain(2)
@@ -136,7 +136,7 @@ class TestWithoutManifest:
         assert len(objects.list_directories("epochs")) > 2
 
 
-def run_without_manifest(operator: ScriptedOperator, epoch: int, changes: State) -> None:
+def run_without_manifest(operator: CountsOperator, epoch: int, changes: State) -> None:
     """Let all subtasks publish their barriers, but write no manifest."""
     base = operator.checkpoints.latest_before(epoch)
     for subtask in range(operator.parallelism):
@@ -146,7 +146,7 @@ def run_without_manifest(operator: ScriptedOperator, epoch: int, changes: State)
 class TestRollback:
     def rolled_back(self, objects: DictObjectStore) -> None:
         """Run epochs 0 to 3 in run-a, from which run-b later goes back to epoch 1."""
-        first = ScriptedOperator(objects, "run-a")
+        first = CountsOperator(objects, "run-a")
         for epoch in range(4):
             first.run_epoch(epoch, {0: epoch, epoch: 9})
 
@@ -156,7 +156,7 @@ class TestRollback:
         assert state_at(history, 2) == {0: 2, 1: 9, 2: 9}
         objects.now = 50.0
         take_back(objects, 2)
-        ScriptedOperator(objects, "run-b").run_epoch(2, {0: 20})
+        CountsOperator(objects, "run-b").run_epoch(2, {0: 20})
         assert history.versions() == [0, 1, 2]
         assert state_at(history, 2) == {0: 20, 1: 9}
         assert history.at(2).info.timestamp_ms == 50_000
@@ -176,8 +176,8 @@ class TestRollback:
 
 
 class TestDamage:
-    """Damage of whole epochs. tests/fault/test_damaged_operator_stores.py damages single
-    objects."""
+    """Damage of whole epochs. tests/fault/checkpoint_store/test_damaged_operator_stores.py damages
+    single objects."""
 
     def committed(self, objects: DictObjectStore, epochs: Sequence[int]) -> KeyedOperator:
         operator = KeyedOperator(objects)
@@ -240,7 +240,7 @@ class TestDamage:
 
 class TestRetention:
     def test_an_epoch_deleted_after_a_listing_is_not_there(self, objects: DictObjectStore) -> None:
-        operator = ScriptedOperator(objects)
+        operator = CountsOperator(objects)
         for epoch in range(6):
             operator.run_epoch(epoch, {0: epoch}, "snapshot")
         history = history_of(objects)
@@ -257,7 +257,7 @@ class OfTwoStates(KeyedOperator):
     states = (*KeyedOperator.states, StateSchema("last", "value", schema_json(key="string")))
 
     def table(self, state: State) -> pa.Table:
-        """See ScriptedOperator."""
+        """See CountsOperator."""
         counts = super().table(state)
         texts = [{"key": str(row["n"])} for row in counts["count"].to_pylist()]
         field = pa.field(
@@ -313,7 +313,7 @@ class TestStates:
 
 
 def test_a_manifest_is_read_once_however_often_it_is_asked_for(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     for epoch in range(100):
         operator.run_epoch(epoch, {epoch % 8: epoch})
     history = history_of(objects)
@@ -335,7 +335,7 @@ def test_a_manifest_is_read_once_however_often_it_is_asked_for(objects: DictObje
 
 
 def test_barriers_of_an_epoch_without_manifest_are_read_once(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects, parallelism=4)
+    operator = CountsOperator(objects, parallelism=4)
     operator.run_epoch(0, {0: 1})
     base = operator.checkpoints.latest_before(1)
     for subtask in range(4):
@@ -351,7 +351,7 @@ def test_barriers_of_an_epoch_without_manifest_are_read_once(objects: DictObject
 def test_what_is_remembered_is_bounded_by_number_and_by_files(
     objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operator = ScriptedOperator(objects, parallelism=2)
+    operator = CountsOperator(objects, parallelism=2)
     for epoch in range(200):
         operator.run_epoch(epoch, {0: epoch, 7: epoch}, "snapshot")
 
@@ -379,7 +379,7 @@ def test_what_is_remembered_is_bounded_by_number_and_by_files(
 def test_a_query_that_was_taken_back_and_has_not_gone_on_is_seen_within_a_minute(
     objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     for epoch in range(4):
         operator.run_epoch(epoch, {0: epoch})
     history = history_of(objects)

@@ -12,7 +12,7 @@ from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from tests.support.operators.scripted_operator import ScriptedOperator, state_before, state_table
+from tests.support.operators.counts_operator import CountsOperator, state_before, state_table
 from tests.support.stores.fake_object_store import DictObjectStore
 from tests.unit.checkpoint_store.operators.test_checkpoint_retention import of_epoch
 
@@ -20,7 +20,7 @@ GRACE = 100.0
 LONG_AFTER = 1_000.0
 
 
-def write_orphan(operator: ScriptedOperator, epoch: int) -> StateHandle:
+def write_orphan(operator: CountsOperator, epoch: int) -> StateHandle:
     """Write a file of a writer killed before its barrier."""
     by = SubtaskAttempt(operator.run, epoch, 0, 1)
     rows = state_table({0: 9})
@@ -28,7 +28,7 @@ def write_orphan(operator: ScriptedOperator, epoch: int) -> StateHandle:
 
 
 def test_what_nothing_names_is_deleted_after_the_grace_period(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     operator.run_epoch(0, {0: 1})
     orphan = write_orphan(operator, 0)
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, now=GRACE) == []
@@ -39,7 +39,7 @@ def test_what_nothing_names_is_deleted_after_the_grace_period(objects: DictObjec
 
 
 def test_files_of_a_barrier_whose_epoch_is_not_complete_are_kept(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     operator.run_epoch(0, {0: 1})
     operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
     orphan = write_orphan(operator, 1)
@@ -49,7 +49,7 @@ def test_files_of_a_barrier_whose_epoch_is_not_complete_are_kept(objects: DictOb
 
 
 def test_barriers_and_files_of_a_replaced_attempt_are_deleted(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     barriers = [operator.run_subtask(0, 0, {0: n}, None, attempt=n) for n in (1, 2)]
     operator.run_subtask(0, 1, {7: 1}, None)
     operator.checkpoints.complete(0, operator.run, 2)
@@ -63,7 +63,7 @@ def test_entries_of_runs_long_before_every_checkpoint_are_deleted(objects: DictO
     entries = [str(RunMark(Run(n, f"run-{n}"), 1)) for n in range(1, 1005)]
     for name in entries:
         objects.put(name, b"")
-    operator = ScriptedOperator(objects, "run-1003")
+    operator = CountsOperator(objects, "run-1003")
     operator.run_epoch(0, {0: 1})
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, now=GRACE) == []
     assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == entries[:3]
@@ -71,9 +71,9 @@ def test_entries_of_runs_long_before_every_checkpoint_are_deleted(objects: DictO
 
 
 def test_what_a_zombie_put_before_retained_epochs_is_deleted(objects: DictObjectStore) -> None:
-    zombie = ScriptedOperator(objects, "run-z")
+    zombie = CountsOperator(objects, "run-z")
     zombie.run_epoch(0, {0: 1})
-    operator = ScriptedOperator(objects, "run-b")
+    operator = CountsOperator(objects, "run-b")
     for epoch in range(1, 5):
         operator.run_epoch(epoch, {0: epoch})
     operator.checkpoints.retain(2)
@@ -85,7 +85,7 @@ def test_what_a_zombie_put_before_retained_epochs_is_deleted(objects: DictObject
 
 
 def test_what_is_not_ours_is_left_alone(objects: DictObjectStore) -> None:
-    ScriptedOperator(objects).run_epoch(0, {0: 1})
+    CountsOperator(objects).run_epoch(0, {0: 1})
     for name in ("epochs/notes.txt", "manifests/README", "other/file"):
         objects.put(name, b"x")
     directory = next(name for name in objects.objects if "barrier-" in name).rpartition("/")[0]
@@ -116,7 +116,7 @@ def test_nothing_is_deleted_while_a_damaged_object_may_name_any_file(
 ) -> None:
     """A barrier of epoch 1 is damaged; the manifest of epoch 1 is damaged, too, or not yet
     written."""
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     operator.run_epoch(0, {0: 0})
     operator.run_epoch(1, {0: 1})
     orphans = [write_orphan(operator, epoch).name for epoch in (0, 1)]
@@ -143,7 +143,7 @@ def test_nothing_is_deleted_while_a_damaged_object_may_name_any_file(
 
 
 def test_a_manifest_that_is_deleted_meanwhile_names_nothing(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     for epoch in range(2):
         operator.run_epoch(epoch, {0: epoch})
     [deleted] = of_epoch(objects, "manifest", 0)

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from checkpoint_store.epochs.operator_layout import EpochDirectory, ManifestName
+from tests.support.operators.counts_operator import CountsOperator
 from tests.support.operators.lone_subtasks import LoneSubtask, Operator, run_epoch, started
-from tests.support.operators.scripted_operator import ScriptedOperator
 from tests.support.stores.counted_store import CountedStore, Counts
 
 pytestmark = pytest.mark.usefixtures("without_threads")
@@ -71,8 +71,8 @@ def test_a_restore_reads_a_share_whatever_the_store_retains(parallelism: int) ->
 def test_upkeep_of_an_old_query_costs_as_much_as_of_a_young_one(epochs: int) -> None:
     """Upkeep means epochs, retention and sweeps; a second run ended before its first epoch."""
     store = CountedStore()
-    operator = ScriptedOperator(store, "run-a", 1)
-    ScriptedOperator(store, "run-b", 1)
+    operator = CountsOperator(store, "run-a", 1)
+    CountsOperator(store, "run-b", 1)
     costs: list[tuple[int, int]] = []
     for epoch in range(epochs):
         if epoch % 100 == 0:

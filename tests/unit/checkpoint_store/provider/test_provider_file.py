@@ -15,6 +15,7 @@ from tests.support.provider.provider_file_bytes import (
     key_row,
     row_sums,
     schema_json,
+    schemas_of,
     value_row,
 )
 
@@ -63,8 +64,9 @@ def test_a_file_that_was_cut_is_refused_wherever_the_cut_is() -> None:
         ({"cowstate.unique": "f" * 16}, "it says unique"),
         ({"cowstate.rows": "6"}, "it has 5 rows and says 6"),
         ({"cowstate.batch_crc32": ""}, "it has 3 record batches, 0 checksums"),
-        ({"cowstate.key_schema": "{}"}, "its footer has no 'type'"),
-        ({"cowstate.key_schema": '"long"'}, "no struct"),
+        (schemas_of("{}"), "its footer has no 'type'"),
+        (schemas_of('"long"'), "no struct"),
+        ({"cowstate.schemas": "AAAA"}, "its schemas are not what was written"),
         ({"cowstate.row_checksum": "crc32c"}, "its columns are"),
     ],
 )
@@ -91,6 +93,6 @@ def test_row_checksums_that_are_not_known_are_named() -> None:
 
 
 def test_a_type_that_is_not_known_is_named_with_its_column() -> None:
-    forged = {"cowstate.value_schema": schema_json("place", "geometry(4326)")}
+    forged = schemas_of(schema_json("place", "geometry(4326)"))
     with pytest.raises(UnreadableStateError, match=r"column place has type geometry\(4326\)"):
         decode(file_bytes(NAME, ROWS, forged))

@@ -28,8 +28,8 @@ from checkpoint_store.provider.provider_file_names import ProviderFileName
 from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.states.state_memory import StateMemory
-from tests.support.operators.scripted_operator import ScriptedOperator
+from checkpoint_store.states.state_cache import StateCache
+from tests.support.operators.counts_operator import CountsOperator
 from tests.support.provider.provider_file_bytes import (
     changelog,
     file_bytes,
@@ -128,7 +128,7 @@ def changelogs_of(version: int) -> list[str]:
 
 def test_a_follower_reads_only_what_was_added(store: ObjectStore, tmp_path: Path) -> None:
     watched = WatchedStore(tmp_path)
-    opened = StateReader(history(watched), StateMemory())
+    opened = StateReader(history(watched), StateCache())
     assert opened.changes(0, 1).num_rows == 3 * PARTITIONS
     watched.read.clear()
     assert opened.changes(1, 2).num_rows == 2 * PARTITIONS
@@ -299,7 +299,7 @@ class TestChoices:
     def test_tables_and_operators_have_no_stores_by_number(self, tmp_path: Path) -> None:
         table, operator = LocalObjectStore(tmp_path / "a"), LocalObjectStore(tmp_path / "b")
         ScriptedTable(table)
-        ScriptedOperator(operator).run_epoch(0, {0: 1})
+        CountsOperator(operator).run_epoch(0, {0: 1})
         for other in (table, operator):
             with pytest.raises(StateChoiceError, match=r"no store 'x' of operator 2.*as state"):
                 history_in(other, ProviderStore(2, "x"))

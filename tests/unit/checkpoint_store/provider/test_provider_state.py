@@ -34,6 +34,7 @@ from tests.support.provider.provider_file_bytes import (
     file_bytes,
     merged,
     schema_json,
+    schemas_of,
     snapshot,
     state_schema,
     unique,
@@ -250,7 +251,7 @@ def test_state_of_rocksdb_is_refused_with_the_way_out(store: ObjectStore, name: 
 
 def test_files_of_different_schemas_are_refused(store: ObjectStore) -> None:
     fill(store)
-    forged = {"cowstate.value_schema": schema_json("text", "long")}
+    forged = schemas_of(schema_json("text", "long"))
     replace(store, changelog(4), file_bytes(changelog(4), [], forged))
     with pytest.raises(CorruptObjectError, match="its schemas are not those of"):
         state(store, 4)
@@ -258,7 +259,7 @@ def test_files_of_different_schemas_are_refused(store: ObjectStore) -> None:
 
 def test_a_column_may_have_another_name_since(store: ObjectStore) -> None:
     fill(store)
-    forged = {"cowstate.value_schema": schema_json("renamed", "string")}
+    forged = schemas_of(schema_json("renamed", "string"))
     replace(store, changelog(4), file_bytes(changelog(4), [], forged))
     rows = state_table(store, 4).to_pylist()
     assert {row["value"]["renamed"] for row in rows} == {"aaa", "cc"}
@@ -266,7 +267,7 @@ def test_a_column_may_have_another_name_since(store: ObjectStore) -> None:
 
 def test_a_row_of_another_schema_is_an_error_that_names_file_and_column(store: ObjectStore) -> None:
     fill(store)
-    forged = {"cowstate.value_schema": schema_json("text", "decimal(20,0)")}
+    forged = schemas_of(schema_json("text", "decimal(20,0)"))
     data = file_bytes(changelog(1), [(1, "a text of more bytes than a decimal")], forged)
     replace(store, changelog(1), data)
     with pytest.raises(CorruptObjectError, match=rf"{changelog(1)}.*column value\.text has"):

@@ -29,7 +29,7 @@ from checkpoint_store.provider.provider_file_names import ProviderFileName, pars
 from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.states.state_memory import StateMemory
+from checkpoint_store.states.state_cache import StateCache
 from datasources.options.table_options import parse_reader_options, parse_stream_options
 from datasources.reads.asked_columns import asked_columns
 from datasources.reads.table_source import TableReader, plan_of
@@ -131,7 +131,7 @@ def content(rows: list[dict[str, Any]]) -> dict[int, str]:
     return states
 
 
-def reader(store: ObjectStore, memory: StateMemory | None = None) -> StateReader:
+def reader(store: ObjectStore, memory: StateCache | None = None) -> StateReader:
     history = history_in(store)
     return StateReader(history) if memory is None else StateReader(history, memory)
 
@@ -168,7 +168,7 @@ class TestAcrossARescale:
 
     @pytest.mark.parametrize("remembers", [False, True])
     def test_readers_share_out_changes(self, rescaled_store: ObjectStore, remembers: bool) -> None:
-        opened = reader(rescaled_store, StateMemory() if remembers else None)
+        opened = reader(rescaled_store, StateCache() if remembers else None)
         groups = [KeyGroupRange(number, number) for number in range(3)]
         rows = [row for group in groups for row in opened.changes(0, 2, group).to_pylist()]
         assert kinds(rows) == FEED
@@ -203,7 +203,7 @@ def test_while_a_rescale_takes_effect_the_next_batch_has_the_number(store: Objec
 
 
 def test_a_reader_that_was_there_before_follows_a_query_across_it(store: ObjectStore) -> None:
-    memory = StateMemory()
+    memory = StateCache()
     opened = reader(store, memory)
     groups = [KeyGroupRange(0, 0), KeyGroupRange(1, 1)]
     for group in groups:

@@ -74,7 +74,7 @@ def value_of(row: bytes, spark_type: Any) -> Any:
 
 KEYS = words(2, 0, 5, 6)
 VALUES = words(2, 0b10, pointer(32, 1), 0) + b"x".ljust(8, b"\0")
-# tests/property/test_unsafe_rows.py has all other types, in rows that Spark writes.
+# tests/property/provider/test_unsafe_rows.py has all other types, in rows that Spark writes.
 CASES: list[tuple[Any, bytes, Any]] = [
     ("long", row_of(-2), -2),
     ("string", row_of(pointer(16, 5), "añxy".encode().ljust(8, b"\0")), "añxy"),

@@ -9,7 +9,7 @@ import pytest
 from checkpoint_store.epochs.completed_checkpoint import Run
 from checkpoint_store.epochs.operator_layout import BegunName, EpochDirectory, Way
 from checkpoint_store.runs.run_lineage import (
-    Lineage,
+    RunLineage,
     by_epoch,
     lineage_of,
     timeline_of,
@@ -25,13 +25,13 @@ def begun(run: int, first: int, base: tuple[int, int] | None, way: Way = "forwar
     return BegunName(Run(run, f"run-{run}"), first, start, way)
 
 
-def lineage(starts: list[BegunName], epochs: Epochs) -> Lineage:
+def lineage(starts: list[BegunName], epochs: Epochs) -> RunLineage:
     return lineage_of(
         starts, [EpochDirectory(epoch, run) for run, of_run in epochs.items() for epoch in of_run]
     )
 
 
-def live(timeline: Lineage) -> list[tuple[int, int]]:
+def live(timeline: RunLineage) -> list[tuple[int, int]]:
     """Return the timeline as pairs (run, epoch), oldest first."""
     return [(each.run_number, each.epoch) for each in by_epoch(timeline.epochs)][::-1]
 
@@ -40,7 +40,7 @@ FIRST = begun(1, 0, None)
 
 
 def test_a_store_without_runs_has_no_timeline() -> None:
-    assert lineage([], {}) == Lineage((), 0, -1, -1)
+    assert lineage([], {}) == RunLineage((), 0, -1, -1)
 
 
 def test_a_restart_goes_on_where_the_run_before_ended() -> None:

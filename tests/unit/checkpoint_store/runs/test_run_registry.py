@@ -1,6 +1,6 @@
 """The marks in a store give every run its number.
 
-tests/property/test_run_registration.py tests the interleavings.
+tests/property/checkpoint_store/test_run_registration.py tests the interleavings.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.states.file_rows import read_files
-from tests.support.operators.scripted_operator import METADATA, SCHEMA, ScriptedOperator
+from tests.support.operators.counts_operator import METADATA, SCHEMA, CountsOperator
 from tests.support.stores.fake_object_store import DictObjectStore
 
 
@@ -20,7 +20,7 @@ from tests.support.stores.fake_object_store import DictObjectStore
 )
 def test_a_file_of_several_ranges_is_read_once(asked: tuple[int, int], expected: list[int]) -> None:
     objects = DictObjectStore()
-    completed = ScriptedOperator(objects, parallelism=1).run_epoch(0, {g: g for g in range(8)})
+    completed = CountsOperator(objects, parallelism=1).run_epoch(0, {g: g for g in range(8)})
     (whole,) = completed.barriers[0].handles
     pieces = [
         replace(whole, key_groups=KeyGroupRange(start, end))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint_store.states.key_hashes import Hashes, key_hashes
+from checkpoint_store.states.key_hashes import Hashes, KeySieve, key_hashes
 
 TYPES: list[tuple[pa.DataType, Sequence[Any]]] = [
     (pa.bool_(), [True, False]),
@@ -102,3 +102,13 @@ def test_texts_are_told_apart_wherever_they_differ(texts: list[str | None], skip
     rows = pa.array(texts, pa.string()).slice(skipped)
     hashed = hashes(rows).tolist()
     assert len(set(hashed)) == len(set(rows.to_pylist()))
+
+
+@pytest.mark.parametrize("count", [0, 1, 5_000])
+def test_rows_of_the_keys_pass_the_sieve_and_few_others(count: int) -> None:
+    rows = pa.table({"id": pa.array(range(20_000)), "name": ["a", "b"] * 10_000})
+    sieve = KeySieve.of_keys(rows.slice(10_000, count), ("id", "name"))
+    passing = sieve.passing(rows)["id"].to_pylist()
+    assert set(range(10_000, 10_000 + count)) <= set(passing)
+    assert passing == sorted(passing)
+    assert len(passing) < count + (20_000 - count) / 4

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from checkpoint_store.files.state_file_name import StateFileName
+from checkpoint_store.files.epoch_file_name import EpochFileName
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.tables.table_codec import encode_version
 from checkpoint_store.tables.table_layout import (
@@ -43,7 +43,7 @@ def test_names_are_those_that_the_layout_documents_and_parse() -> None:
     assert str(compaction) == "compactions/0000000000000000007-0123456789ab.json"
     assert parse_compaction(str(compaction)) == compaction
     directory = BatchDirectory("query-a", 3)
-    file = StateFileName(str(directory), "snapshot", 2, 40, "0123456789ab")
+    file = EpochFileName(str(directory), "snapshot", 2, 40, "0123456789ab")
     assert str(file) == (
         "data/query-a/0000000000000000003/snapshot-00002-0000000000000000040-0123456789ab.arrow"
     )

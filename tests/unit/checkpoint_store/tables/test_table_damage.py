@@ -1,6 +1,6 @@
 """A damaged object of a table is an error for every user of the object, and is not changed.
 
-tests/fault/test_damaged_tables.py asks all questions of all objects.
+tests/fault/checkpoint_store/test_damaged_tables.py asks all questions of all objects.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_info import ObjectInfo
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.states.state_memory import StateMemory
+from checkpoint_store.states.state_cache import StateCache
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_history import TableHistory
 from checkpoint_store.tables.table_layout import version_name
@@ -84,7 +84,7 @@ class TestDamage:
 
     def test_a_memory_of_states_needs_no_versions_between(self, objects: DictObjectStore) -> None:
         self.damaged(objects)
-        memory = StateMemory()
+        memory = StateCache()
         reader = StateReader(history_of(objects), memory)
         assert by_key(reader.read(1)) == {1: ("a", 1)}
         objects.objects[version_name(3)] = b""

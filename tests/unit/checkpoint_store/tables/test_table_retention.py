@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from checkpoint_store.errors import CorruptObjectError, LostFilesError, StoreAccessError
+from checkpoint_store.files.epoch_file_name import is_sign_of_life
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.sign_of_life import SignsOfLife
-from checkpoint_store.files.state_file_name import is_sign_of_life
 from checkpoint_store.objects import passed_over
 from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_info import UNPUBLISHED

@@ -12,7 +12,7 @@ from checkpoint_store import OperatorProgress, SubtaskProgress
 from checkpoint_store.objects.local_object_store import LocalObjectStore
 from cowstate.cli.command_line import main
 from cowstate.cli.progress_report import as_text
-from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.operators.counts_operator import CountsOperator
 
 NUMBERS = {
     "rows_total": 65,
@@ -69,7 +69,7 @@ def test_each_operator_has_a_table_of_its_own() -> None:
 
 
 def test_the_command_reads_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    operator = ScriptedOperator(LocalObjectStore(tmp_path / "counts"))
+    operator = CountsOperator(LocalObjectStore(tmp_path / "counts"))
     for epoch in range(3):
         operator.run_epoch(epoch, {epoch: 1})
     asked = ["progress", str(tmp_path), "--epochs", "2", "--subtasks", "--json"]

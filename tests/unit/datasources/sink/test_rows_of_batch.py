@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from checkpoint_store.files.state_file_name import is_sign_of_life
+from checkpoint_store.files.epoch_file_name import is_sign_of_life
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.tables import table_store, unnamed_files
 from checkpoint_store.tables.table_store import TableFileWriter, TableStore

@@ -35,7 +35,7 @@ FAILURES: list[Exception] = [
 
 
 @dataclass
-class Table:
+class CommittedTable:
     """A table whose query commits as the sink does. `refuses` returns the error of a store
     operation during upkeep, None for no error."""
 
@@ -96,7 +96,7 @@ class Table:
 )
 @pytest.mark.long
 def test_no_failed_upkeep_reaches_a_commit(error: Exception, operations: tuple[str, ...]) -> None:
-    table = Table(refuses=lambda asked, _: error if asked in operations else None)
+    table = CommittedTable(refuses=lambda asked, _: error if asked in operations else None)
     table.commits(105)
     assert state_of(table.objects) == {n: ("a", n) for n in range(105)}
     assert table.upkeep.failures > 0
@@ -113,14 +113,14 @@ def test_who_interrupts_the_process_is_obeyed() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Table(refuses=interrupt).commit()
+        CommittedTable(refuses=interrupt).commit()
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
 def test_what_upkeep_needs_of_the_store_is_told_where_the_store_refuses_it(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Table(refuses=lambda operation, _: error).commit()
+    CommittedTable(refuses=lambda operation, _: error).commit()
     (message,) = caplog.messages
     assert message.startswith("deleting expired versions of dict://store failed, which harms no ")
     is_refused = isinstance(error, StoreAccessError | OSError | MemoryError)
@@ -130,13 +130,13 @@ def test_what_upkeep_needs_of_the_store_is_told_where_the_store_refuses_it(
 
 def test_a_bug_of_ours_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     bug = KeyError("state")
-    Table(refuses=lambda operation, name: bug).commit()
+    CommittedTable(refuses=lambda operation, name: bug).commit()
     (record,) = caplog.records
     assert record.exc_info[1] is bug
 
 
 def test_a_version_counts_what_failed_before_it_was_committed() -> None:
-    table = Table(refuses=lambda operation, _: OSError() if operation == "list" else None)
+    table = CommittedTable(refuses=lambda operation, _: OSError() if operation == "list" else None)
     counts = []
     for refused in (True, False):
         if not refused:
@@ -151,8 +151,8 @@ class TestProcessesThatEndAfterEachCommit:
     """Spark ends a worker that has been idle for about a minute."""
 
     @pytest.fixture
-    def table(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
-        refused = Table()
+    def table(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommittedTable]:
+        refused = CommittedTable()
 
         def opened(url: str, storage_options: object) -> ObjectStore:
             return RefusingObjectStore(refused.objects, lambda *call: refused.refuses(*call))
@@ -163,7 +163,7 @@ class TestProcessesThatEndAfterEachCommit:
         table_upkeep._upkeep_at.cache_clear()
 
     def test_the_count_grows_the_chore_waits_and_one_warning_is_given(
-        self, table: Table, caplog: pytest.LogCaptureFixture
+        self, table: CommittedTable, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
         table.commits(15)

@@ -13,14 +13,14 @@ from checkpoint_store.files.key_group_range import KeyGroupRange, subtask_of_key
 from datasources.streams.channel_positions import (
     ChannelPosition,
     Positions,
-    Reached,
+    StreamProgress,
     Stretch,
     decode_positions,
     encode_positions,
     still_counts,
     stretches,
 )
-from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.operators.counts_operator import CountsOperator
 from tests.support.stores.fake_object_store import DictObjectStore
 
 MAX_PARALLELISM = 8
@@ -32,8 +32,8 @@ def at(
     return ChannelPosition(subtask, epoch, run, attempt, parallelism)
 
 
-def reached(version: int | None, *ahead: ChannelPosition) -> Reached:
-    return Reached(version, {position.subtask: position for position in ahead})
+def reached(version: int | None, *ahead: ChannelPosition) -> StreamProgress:
+    return StreamProgress(version, {position.subtask: position for position in ahead})
 
 
 class TestStretches:
@@ -47,7 +47,7 @@ class TestStretches:
     def test_each_key_group_is_read_once_from_start_to_end(self, data: st.DataObject) -> None:
         versions = sorted(data.draw(st.lists(st.integers(-1, 5), min_size=2, max_size=2)))
         before, after = (
-            Reached(None if version < 0 else version, data.draw(positions_after(version)))
+            StreamProgress(None if version < 0 else version, data.draw(positions_after(version)))
             for version in versions
         )
         planned = stretches(before, after, MAX_PARALLELISM)
@@ -71,7 +71,7 @@ def positions_after(draw: st.DrawFn, version: int) -> Positions:
     return {subtask: at(subtask, draw(epochs), parallelism=parallelism) for subtask in subtasks}
 
 
-def epoch_of(where: Reached, key_group: int) -> tuple[int | None, int | None]:
+def epoch_of(where: StreamProgress, key_group: int) -> tuple[int | None, int | None]:
     """Return the epoch of a key group, and its channel if the channel is ahead."""
     for position in where.ahead.values():
         owner = subtask_of_key_group(key_group, MAX_PARALLELISM, position.parallelism)
@@ -91,7 +91,7 @@ class TestWhatStillCounts:
         ],
     )
     def test_only_a_barrier_of_a_whole_epoch(self, position: ChannelPosition, counts: bool) -> None:
-        operator = ScriptedOperator(DictObjectStore())
+        operator = CountsOperator(DictObjectStore())
         whole = operator.run_epoch(4, {7: 1})
         versions: dict[int, CompletedCheckpoint | None] = {4: whole}
         assert still_counts(position, reached(6), versions.get) == counts

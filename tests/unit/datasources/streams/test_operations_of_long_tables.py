@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import LongType, StructType
 
-from checkpoint_store.states.state_memory import StateMemory
+from checkpoint_store.states.state_cache import StateCache
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_version import TableCompaction
 from datasources.options import version_choice
@@ -60,7 +60,7 @@ def stream_of(
     history = reader_of(store)._history
     for module in (table_stream, version_choice):
         monkeypatch.setattr(module, "history_of", lambda _: history)
-    monkeypatch.setattr(table_stream, "_KNOWN_STATES", StateMemory().states)
+    monkeypatch.setattr(table_stream, "_KNOWN_STATES", StateCache().states)
     store.reads.clear()
     return TableStreamReader(StreamOptions("dict://store", **options), asked_columns("", COLUMNS))
 

@@ -12,7 +12,7 @@ from checkpoint_store.objects.object_info import ObjectInfo
 from datasources.streams.operator_channels import OperatorChannels, barriers_after
 from spark_state.barriers.input_gate import CheckpointingMode
 from spark_state.errors import CorruptStreamError
-from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.operators.counts_operator import CountsOperator
 from tests.support.stores.fake_object_store import DictObjectStore
 
 MODES: list[CheckpointingMode] = ["exactly_once", "at_least_once"]
@@ -136,7 +136,7 @@ def test_a_zombie_of_an_older_run_is_left_out(channels: OperatorChannels) -> Non
 
 def test_only_barriers_after_the_aligned_epoch_are_listed() -> None:
     objects = DictObjectStore()
-    operator = ScriptedOperator(objects)
+    operator = CountsOperator(objects)
     for epoch in range(3):
         operator.run_epoch(epoch, {0: epoch})
     operator.run_subtask(3, 1, {7: 3}, operator.checkpoints.latest_before(3))

@@ -27,10 +27,10 @@ FEED = (
     .add("_commit_version", LongType())
 )
 MODES = pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
-Change = tuple[int, int, int]
+ReadChange = tuple[int, int, int]
 
 
-class Stream:
+class ReadStream:
     """A stream that reads the available changes at each call: key, value and epoch of each change.
     `options`: the limits of a call."""
 
@@ -42,7 +42,7 @@ class Stream:
         self.reader = TableStreamReader(parsed, asked_columns("", FEED))
         self.offset = self.reader.initialOffset() if start is None else start
 
-    def read(self) -> list[Change]:
+    def read(self) -> list[ReadChange]:
         end = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
         rows = [
             (key, n, epoch)
@@ -86,7 +86,7 @@ class Driver:
         return self.written(epoch)
 
 
-def both(epoch: int, n: int | None = None) -> list[Change]:
+def both(epoch: int, n: int | None = None) -> list[ReadChange]:
     value = epoch if n is None else n
     return [(0, value, epoch), (4, value, epoch)]
 
@@ -107,9 +107,9 @@ def second(tmp_path: Path, first: Driver) -> Driver:
 
 
 @pytest.fixture
-def stream(tmp_path: Path, first: Driver) -> Stream:
+def stream(tmp_path: Path, first: Driver) -> ReadStream:
     """A stream that has read epochs 0 to 2."""
-    stream = Stream(tmp_path)
+    stream = ReadStream(tmp_path)
     stream.read()
     return stream
 
@@ -118,7 +118,7 @@ def test_channels_that_are_ahead_come_after_the_epochs_that_limits_leave_for_lat
     tmp_path: Path, first: Driver
 ) -> None:
     first.run_part(3, 3, first.written(2), 1)
-    stream = Stream(tmp_path, "at_least_once", maxVersionsPerTrigger="1")
+    stream = ReadStream(tmp_path, "at_least_once", maxVersionsPerTrigger="1")
     assert [stream.read() for _ in range(4)] == [both(0), both(1), both(2), [(4, 3, 3)]]
 
 
@@ -127,7 +127,7 @@ class TestStrays:
     def test_a_part_of_an_epoch_makes_no_stream_wait(
         self, tmp_path: Path, first: Driver, second: Driver, mode: str
     ) -> None:
-        stream = Stream(tmp_path, mode)
+        stream = ReadStream(tmp_path, mode)
         assert stream.read() == [*both(0), *both(1), *both(2)]
         base = first.written(2)
         second.run_part(3, 30, base, 1)
@@ -135,13 +135,13 @@ class TestStrays:
         base = first.run(3, 3, base)
         first.run(4, 4, base)
         assert stream.read() == [*both(3), *both(4)]
-        assert Stream(tmp_path, mode).read() == [*(each for n in range(5) for each in both(n))]
+        assert ReadStream(tmp_path, mode).read() == [*(each for n in range(5) for each in both(n))]
 
     @MODES
     def test_an_epoch_that_only_the_stray_has_completed_is_not_handed_out(
         self, tmp_path: Path, first: Driver, second: Driver, mode: str
     ) -> None:
-        stream = Stream(tmp_path, mode)
+        stream = ReadStream(tmp_path, mode)
         stream.read()
         base = first.written(2)
         second.run(3, 30, base)
@@ -154,7 +154,7 @@ class TestStrays:
     def test_two_runs_of_an_epoch_that_made_the_same_changes_are_one(
         self, tmp_path: Path, first: Driver, mode: str
     ) -> None:
-        stream = Stream(tmp_path, mode)
+        stream = ReadStream(tmp_path, mode)
         stream.read()
         base = first.written(2)
         first.run(3, 3, base)
@@ -164,7 +164,7 @@ class TestStrays:
 
 class TestEpochsTakenBack:
     def test_a_restart_that_wrote_the_last_epoch_again_is_followed(
-        self, stream: Stream, first: Driver, second: Driver
+        self, stream: ReadStream, first: Driver, second: Driver
     ) -> None:
         base = second.run(2, 2, first.written(1))
         second.run(3, 3, base)
@@ -172,10 +172,10 @@ class TestEpochsTakenBack:
 
     @pytest.mark.parametrize("restarted", [False, True])
     def test_other_changes_in_the_last_epoch_are_an_error(
-        self, tmp_path: Path, stream: Stream, first: Driver, second: Driver, restarted: bool
+        self, tmp_path: Path, stream: ReadStream, first: Driver, second: Driver, restarted: bool
     ) -> None:
         if restarted:
-            stream = Stream(tmp_path, start=stream.offset)
+            stream = ReadStream(tmp_path, start=stream.offset)
         base = second.run(2, 20, first.written(1))
         assert stream.read() == []
         second.run(3, 3, base)
@@ -183,14 +183,16 @@ class TestEpochsTakenBack:
             stream.read()
 
     def test_a_query_that_went_further_back_is_an_error_that_names_all_epochs(
-        self, stream: Stream, first: Driver
+        self, stream: ReadStream, first: Driver
     ) -> None:
         first.taken_back_to(1).run(1, 1, first.written(0))
         with pytest.raises(EpochsTakenBackError) as caught:
             stream.read()
         assert (caught.value.first, caught.value.last, caught.value.run) == (1, 2, 1)
 
-    def test_a_stream_that_gave_out_none_of_it_goes_on(self, stream: Stream, first: Driver) -> None:
+    def test_a_stream_that_gave_out_none_of_it_goes_on(
+        self, stream: ReadStream, first: Driver
+    ) -> None:
         base = first.written(2)
         for epoch in (3, 4, 5):
             base = first.run(epoch, epoch, base)
@@ -200,7 +202,7 @@ class TestEpochsTakenBack:
 
     @pytest.mark.parametrize("n", [2, 20])
     def test_a_last_epoch_that_was_taken_back_is_waited_for_and_compared(
-        self, stream: Stream, first: Driver, n: int
+        self, stream: ReadStream, first: Driver, n: int
     ) -> None:
         back = first.taken_back_to(2)
         back.run_part(2, n, first.written(1), 0)
@@ -213,7 +215,9 @@ class TestEpochsTakenBack:
             with pytest.raises(EpochsTakenBackError, match="epoch 2"):
                 stream.read()
 
-    def test_a_last_epoch_not_run_again_is_an_error(self, stream: Stream, first: Driver) -> None:
+    def test_a_last_epoch_not_run_again_is_an_error(
+        self, stream: ReadStream, first: Driver
+    ) -> None:
         first.taken_back_to(2).run(3, 3, first.written(1))
         with pytest.raises(EpochsTakenBackError, match="epoch 2"):
             stream.read()

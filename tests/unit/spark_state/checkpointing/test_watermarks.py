@@ -7,7 +7,7 @@ import pytest
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from spark_state.checkpointing.watermarks import Policy, Watermarks, joined, watermarks_after
 
-Reached = tuple[int | None, ...]
+ReachedMs = tuple[int | None, ...]
 
 
 def barrier(watermark_ms: int, *reached_ms: int | None) -> SubtaskTime:
@@ -40,7 +40,7 @@ def test_a_watermark_never_goes_back() -> None:
     ],
 )
 def test_the_policy_chooses_among_several_and_one_without_rows_counts_as_0(
-    policy: Policy, reached: Reached, expected: int
+    policy: Policy, reached: ReachedMs, expected: int
 ) -> None:
     assert watermarks_after([barrier(0, *reached)], 2, policy).watermark_ms == expected
 

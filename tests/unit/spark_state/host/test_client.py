@@ -40,7 +40,7 @@ def converse(tmp_path: Path, batches: Iterator[pa.RecordBatch], answer: Answer) 
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        request = Host(operator(tmp_path)).request(3, 1)
+        request = Host(operator(tmp_path)).sent(3, 1)
         output = run_epoch(task, request, batches)
         return [row for batch in output for row in batch.to_pylist()]
     finally:

@@ -22,6 +22,7 @@ from spark_state.host.client import run_epoch
 from spark_state.host.host_death import HostDeath, WatchedHost, counted_in, counters
 from spark_state.host.launcher import connect
 from spark_state.processor.pickles import dumps
+from tests.support.operators.executors import ONE_HOST
 from tests.support.operators.subtasks import Host, operator, table_of
 from tests.support.processors.processors import RunningTotals
 
@@ -105,13 +106,13 @@ def dies(how: Callable[[], Any]) -> type[RunningTotals]:
 
 
 def message_of_death(executor: Executor, folder: Path, how: Callable[[], Any]) -> str:
-    host = Host(operator(folder))
+    host = Host(operator(folder, max_memory_mb=256))
     processor = replace(host.spec.processor, pickled_processor=dumps(dies(how)()))
-    host.spec = replace(host.spec, processor=processor, max_memory_mb=256)
-    connection: socket.socket = connect(executor, 0, 600)
+    host.spec = replace(host.spec, processor=processor)
+    connection: socket.socket = connect(executor, 0, ONE_HOST)
     of_store = rf"died in epoch 0 .*{folder}/query/totals"
     with pytest.raises(StateHostError, match=of_store) as caught:
-        [*run_epoch(connection, host.request(0, 1), iter(table_of([("a", 1)], 8).to_batches()))]
+        [*run_epoch(connection, host.sent(0, 1), iter(table_of([("a", 1)], 8).to_batches()))]
     return str(caught.value)
 
 

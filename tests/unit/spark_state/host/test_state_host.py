@@ -14,11 +14,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
@@ -33,9 +34,11 @@ from spark_state.executor import (
 )
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
+from spark_state.host.host_death import WatchedHost
 from spark_state.host.launcher import clean_environment, connect
-from spark_state.host.server import _may_be_sent_early
+from spark_state.host.server import _draw_other_numbers, _may_be_sent_early
 from spark_state.subtasks.maintenance import Maintenance
+from tests.support.operators.executors import ONE_HOST, state_hosts
 from tests.support.operators.subtasks import (
     KEY_SCHEMA,
     Host,
@@ -58,45 +61,36 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def hosts_of(executor: Executor) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if "spark_state.host.server" in (words := process.info["cmdline"] or [])
-        and words[words.index("--executor") + 1] == str(executor.pid)
-    ]
-
-
 def await_none(executor: Executor, seconds: float = 15) -> None:
     deadline = time.monotonic() + seconds
-    while hosts_of(executor) and time.monotonic() < deadline:
+    while state_hosts(executor.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert hosts_of(executor) == []
+    assert state_hosts(executor.pid) == []
 
 
 def run(
     executor: Executor, host: Host, epoch: int, rows: list[tuple[str, int]], attempt: int = 0
 ) -> dict[str, int]:
-    request = host.request(epoch, attempt or epoch + 1)
+    request = host.sent(epoch, attempt or epoch + 1)
     batches = table_of(rows, host.spec.max_parallelism).to_batches() if rows else []
-    output = run_epoch(connect(executor, 0, 600), request, iter(batches))
+    output = run_epoch(connect(executor, 0, ONE_HOST), request, iter(batches))
     return {row["key"]: row["rows"] for batch in output for row in batch.to_pylist()}
 
 
 def test_one_host_serves_a_slot_and_keeps_its_state(executor: Executor, tmp_path: Path) -> None:
     host = Host(operator(tmp_path))
     assert run(executor, host, 0, [("a", 1), ("b", 1)]) == {"a": 1, "b": 1}
-    (first,) = hosts_of(executor)
+    (first,) = state_hosts(executor.pid)
     assert run(executor, host, 1, [("a", 1)]) == {"a": 2}
     assert run(executor, host, 2, []) == {}
     assert run(executor, host, 3, [("a", 1)]) == {"a": 3}
-    assert hosts_of(executor) == [first]
+    assert state_hosts(executor.pid) == [first]
 
 
 def test_many_tasks_at_once_start_one_host(executor: Executor) -> None:
     connections: list[socket.socket] = []
     threads = [
-        threading.Thread(target=lambda: connections.append(connect(executor, 0, 600)))
+        threading.Thread(target=lambda: connections.append(connect(executor, 0, ONE_HOST)))
         for _ in range(8)
     ]
     for thread in threads:
@@ -104,15 +98,56 @@ def test_many_tasks_at_once_start_one_host(executor: Executor) -> None:
     for thread in threads:
         thread.join()
     assert len(connections) == 8
-    assert len(hosts_of(executor)) == 1
+    assert len(state_hosts(executor.pid)) == 1
     for connection in connections:
         connection.close()
 
 
-def test_each_slot_has_a_host_of_its_own(executor: Executor) -> None:
-    for slot in (0, 1):
-        connect(executor, slot, 600).close()
-    assert len(hosts_of(executor)) == 2
+def test_a_task_starts_the_hosts_of_all_slots_that_have_none(executor: Executor) -> None:
+    connect(executor, 0, ONE_HOST).close()
+    (first,) = state_hosts(executor.pid)
+    with connect(executor, 5, replace(ONE_HOST, per_executor=4)) as connection:
+        started = state_hosts(executor.pid)
+        assert len(started) == 4
+        assert first in started
+        second = WatchedHost.at(connection).pid
+    assert second != first.pid
+    assert len({os.getsid(host.pid) for host in started}) == 4
+    for subtask in range(4):
+        connect(executor, subtask, replace(ONE_HOST, per_executor=4)).close()
+    assert state_hosts(executor.pid) == started
+
+
+@pytest.mark.parametrize("dies", [0, 1])
+def test_hosts_that_were_started_together_do_not_need_each_other(
+    executor: Executor, dies: int
+) -> None:
+    hosts = replace(ONE_HOST, per_executor=2)
+    pids = []
+    for subtask in range(2):
+        with connect(executor, subtask, hosts) as connection:
+            pids.append(WatchedHost.at(connection).pid)
+    with connect(executor, dies, hosts) as connection:
+        psutil.Process(pids[dies]).kill()
+        with suppress(ConnectionError):
+            while connection.recv(4096):
+                pass
+    for subtask in range(2):
+        with connect(executor, subtask, hosts) as connection:
+            assert isinstance(wire.receive(cast(BinaryIO, connection.makefile("rb"))), wire.Present)
+            pid = WatchedHost.at(connection).pid
+        assert (pid in pids) == (subtask != dies)
+    assert len({*pids}) == 2
+
+
+def test_hosts_that_were_started_together_draw_different_random_numbers() -> None:
+    draw = np.random.default_rng  # imports numpy.random
+    assert draw is not None
+    np.random.seed(7)
+    before = np.random.random()
+    np.random.seed(7)
+    _draw_other_numbers()
+    assert np.random.random() != before
 
 
 def test_a_process_with_very_many_open_files_starts_a_host(executor: Executor) -> None:
@@ -121,16 +156,16 @@ def test_a_process_with_very_many_open_files_starts_a_host(executor: Executor) -
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
     try:
-        connect(executor, 0, 600).close()
+        connect(executor, 0, ONE_HOST).close()
     finally:
         for file in opened:
             os.close(file)
         resource.setrlimit(resource.RLIMIT_NOFILE, (former, most))
-    assert len(hosts_of(executor)) == 1
+    assert len(state_hosts(executor.pid)) == 1
 
 
 def test_a_host_ends_with_its_executor(executor: Executor) -> None:
-    connect(executor, 0, 600).close()
+    connect(executor, 0, ONE_HOST).close()
     directory = socket_directory(executor)
     assert (directory / "0.sock").exists()
     os.kill(executor.pid, signal.SIGKILL)
@@ -150,7 +185,7 @@ def test_setting_the_systems_clock_does_not_make_an_executor_another_one(
 def test_an_idle_host_ends_and_the_next_task_starts_another(
     executor: Executor, tmp_path: Path
 ) -> None:
-    connect(executor, 0, 1).close()
+    connect(executor, 0, replace(ONE_HOST, idle_seconds=1)).close()
     await_none(executor)
     assert run(executor, Host(operator(tmp_path)), 0, [("a", 1)]) == {"a": 1}
 
@@ -160,7 +195,7 @@ def test_a_killed_host_is_replaced_and_its_state_restored(
 ) -> None:
     host = Host(operator(tmp_path))
     run(executor, host, 0, [("a", 1)])
-    (first,) = hosts_of(executor)
+    (first,) = state_hosts(executor.pid)
     first.kill()
     first.wait(10)
     assert run(executor, host, 1, [("a", 1)]) == {"a": 2}
@@ -268,7 +303,7 @@ def test_a_socket_path_that_is_too_long_is_refused_with_the_way_out(
     long.mkdir()
     monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(long))
     with pytest.raises(StateHostError, match=r"allows 10\d; set TMPDIR .* to a shorter directory"):
-        connect(executor, 0, 600)
+        connect(executor, 0, ONE_HOST)
 
 
 def test_a_host_gets_the_users_environment_without_sparks() -> None:
@@ -373,9 +408,9 @@ def test_any_error_can_cross_the_wire(
 
 def broken_off(after: Callable[[Any, pa.Table], None], executor: Executor, host: Host) -> None:
     """Send a request and some input, then leave without EndOfInput."""
-    with connect(executor, 0, 600) as connection, connection.makefile("rwb") as file:
+    with connect(executor, 0, ONE_HOST) as connection, connection.makefile("rwb") as file:
         assert isinstance(wire.receive(file), wire.Present)  # type: ignore[arg-type]
-        wire.send(file, (host.request(1, 50), True))  # type: ignore[arg-type]
+        wire.send(file, (host.sent(1, 50), True))  # type: ignore[arg-type]
         assert isinstance(wire.receive(file), wire.Accepted)  # type: ignore[arg-type]
         after(file, table_of([("a", 1000)], 8))
 

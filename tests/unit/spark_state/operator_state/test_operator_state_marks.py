@@ -12,7 +12,7 @@ from spark_state.operator_state.operator_state_backend import OperatorStateBacke
 
 NUMBER = pa.schema([("n", pa.int64())])
 NAME = pa.schema([("name", pa.string())])
-Change = Callable[[OperatorStateBackend], object]
+BackendChange = Callable[[OperatorStateBackend], object]
 Contents = tuple[list[tuple[int]], dict[tuple[str], tuple[int]]]
 
 
@@ -29,7 +29,7 @@ def contents(backend: OperatorStateBackend) -> Contents:
     return backend.list_state("numbers", NUMBER).get(), dict(limits.items())
 
 
-CHANGES: dict[str, Change] = {
+CHANGES: dict[str, BackendChange] = {
     "an item is added": lambda b: b.list_state("numbers", NUMBER).add((3,)),
     "items are added": lambda b: b.list_state("numbers", NUMBER).extend([(3,), (4,)]),
     "items are replaced": lambda b: b.list_state("numbers", NUMBER).update([(7,)]),
@@ -45,7 +45,7 @@ CHANGES: dict[str, Change] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_shows_and_can_be_undone_any_number_of_times(
-    backend: OperatorStateBackend, change: Change
+    backend: OperatorStateBackend, change: BackendChange
 ) -> None:
     before, mark = contents(backend), backend.mark()
     for _ in range(3):
@@ -59,7 +59,7 @@ def test_a_change_shows_and_can_be_undone_any_number_of_times(
 
 @pytest.mark.parametrize("second", CHANGES.values(), ids=CHANGES)
 def test_changes_after_a_second_mark_leave_the_first_one_as_it_was(
-    backend: OperatorStateBackend, second: Change
+    backend: OperatorStateBackend, second: BackendChange
 ) -> None:
     at_first, first = contents(backend), backend.mark()
     backend.list_state("numbers", NUMBER).add((3,))

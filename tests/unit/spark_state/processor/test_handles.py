@@ -27,7 +27,7 @@ from tests.support.operators.subtasks import SCHEMAS
 Init = Callable[[Any], Any]
 
 
-class Scripted:
+class GivenInit:
     """A processor that runs a given `init` and notes its close."""
 
     def __init__(self, init: Init) -> None:
@@ -53,7 +53,7 @@ def serving(
 
 
 def recorded(init: Init) -> tuple[StateDescriptor, ...]:
-    return record_states(Scripted(init), SCHEMAS).keyed
+    return record_states(GivenInit(init), SCHEMAS).keyed
 
 
 def fields_of(state: StateDescriptor) -> list[str]:
@@ -69,7 +69,7 @@ def test_init_declares_its_states_in_order_and_is_closed() -> None:
             "m", userKeySchema="k bigint", valueSchema="v bigint", ttlDurationMs=None
         )
 
-    processor = Scripted(init)
+    processor = GivenInit(init)
     states = record_states(processor, SCHEMAS).keyed
     assert [(state.kind, state.name, fields_of(state)) for state in states] == [
         ("value", "b", ["x"]),
@@ -106,7 +106,7 @@ def test_a_time_to_live_is_recorded_in_processing_time() -> None:
         handle.getMapState("m", "k bigint", "v bigint", 3000)
         handle.getValueState("w", "x bigint")
 
-    states = record_states(Scripted(init), SCHEMAS, "ProcessingTime").keyed
+    states = record_states(GivenInit(init), SCHEMAS, "ProcessingTime").keyed
     assert [state.ttl_ms for state in states] == [1000, 2000, 3000, None]
 
 
@@ -142,7 +142,7 @@ def test_what_is_declared_and_then_deleted_is_recorded_apart_with_its_schema() -
         for name in ("l", "l", "of an earlier run"):
             handle.deleteIfExists(name)
 
-    states = record_states(Scripted(init), SCHEMAS, "ProcessingTime")
+    states = record_states(GivenInit(init), SCHEMAS, "ProcessingTime")
     assert [state.name for state in states.keyed] == ["v"]
     (deleted,) = states.deleted
     assert (deleted.name, deleted.kind, fields_of(deleted)) == ("l", "list", ["x"])

@@ -15,7 +15,7 @@ from tests.support.operators.timed_epochs import TimedEpochs
 Init = Callable[[Any], Any]
 
 
-class Sessions(StatefulProcessor):
+class TimerSessions(StatefulProcessor):
     """Counts the rows of a key. A row's value is the time of a timer, which emits and clears the
     count; a negative value deletes the timer."""
 
@@ -42,7 +42,7 @@ class Sessions(StatefulProcessor):
         pass
 
 
-class ListsTimers(Sessions):
+class ListsTimers(TimerSessions):
     """Emits the number of a key's timers as rows, and the sum of the timers as total. A fired timer
     emits the number and the timer's time."""
 
@@ -57,7 +57,7 @@ class ListsTimers(Sessions):
         yield Row(key=key[0], rows=len(timers), total=expiredTimerInfo.getExpiryTimeInMs())
 
 
-class Reacts(Sessions):
+class Reacts(TimerSessions):
     """At a fired timer, deletes the next timer, and registers a timer whose time has passed."""
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
@@ -70,7 +70,7 @@ class Reacts(Sessions):
 
 @pytest.mark.parametrize("time_mode", ["ProcessingTime", "EventTime"])
 def test_a_timer_fires_in_the_epoch_that_reaches_its_time_and_once(time_mode: str) -> None:
-    epochs = TimedEpochs(Sessions(), time_mode)
+    epochs = TimedEpochs(TimerSessions(), time_mode)
     assert epochs.epoch([("a", 100), ("a", 100), ("b", 201)], 50) == []
     assert epochs.epoch([], 99) == []
     assert epochs.epoch([], 100) == [("a", 2, 100)]
@@ -80,7 +80,7 @@ def test_a_timer_fires_in_the_epoch_that_reaches_its_time_and_once(time_mode: st
 
 
 def test_timers_fire_in_the_order_of_time_and_then_of_key() -> None:
-    epochs = TimedEpochs(Sessions())
+    epochs = TimedEpochs(TimerSessions())
     keys = ["d", "b", "a", "c", "e"]
     epochs.epoch([(key, time_ms) for key in keys for time_ms in (30, 10, 20)], 0)
     fired = epochs.epoch([], 25)
@@ -93,7 +93,7 @@ def test_timers_fire_in_the_order_of_time_and_then_of_key() -> None:
 
 
 def test_a_timer_for_a_time_that_has_come_fires_in_the_same_epoch_after_all_rows() -> None:
-    epochs = TimedEpochs(Sessions())
+    epochs = TimedEpochs(TimerSessions())
     assert epochs.epoch([("b", 7), ("a", 5), ("b", 5)], 10) == [
         ("a", 1, 5),
         ("b", 2, 5),
@@ -102,7 +102,7 @@ def test_a_timer_for_a_time_that_has_come_fires_in_the_same_epoch_after_all_rows
 
 
 def test_a_deleted_timer_does_not_fire_and_deleting_none_does_nothing() -> None:
-    epochs = TimedEpochs(Sessions())
+    epochs = TimedEpochs(TimerSessions())
     assert epochs.epoch([("a", 20), ("a", 30)], 0) == []
     assert epochs.epoch([("a", -20), ("a", -99), ("b", -20)], 1) == []
     assert epochs.epoch([], 100) == [("a", 4, 30)]
@@ -127,7 +127,7 @@ def test_what_is_due_is_decided_before_the_first_timer_fires() -> None:
 
 @pytest.mark.parametrize("from_snapshot", [False, True])
 def test_timers_are_state_that_a_restart_goes_on_with(from_snapshot: bool) -> None:
-    epochs = TimedEpochs(Sessions())
+    epochs = TimedEpochs(TimerSessions())
     epochs.epoch([("a", 10), ("a", 20), ("b", 20), ("c", 30)], 0)
     epochs.epoch([("c", -30)], 15)
     epochs.restart(from_snapshot=from_snapshot)
@@ -137,7 +137,7 @@ def test_timers_are_state_that_a_restart_goes_on_with(from_snapshot: bool) -> No
 
 
 def test_an_epoch_that_is_rolled_back_registers_deletes_and_fires_no_timer() -> None:
-    epochs = TimedEpochs(Sessions())
+    epochs = TimedEpochs(TimerSessions())
     epochs.epoch([("a", 10), ("b", 10)], 0)
     for _ in range(2):
         assert epochs.run([("a", -10), ("c", 5)], 20) == [("c", 1, 5), ("b", 1, 10)]
@@ -149,7 +149,7 @@ def test_an_epoch_that_is_rolled_back_registers_deletes_and_fires_no_timer() -> 
 
 
 def test_looking_for_what_is_due_looks_at_no_other_timer() -> None:
-    epochs = TimedEpochs(Sessions())
+    epochs = TimedEpochs(TimerSessions())
     epochs.epoch([(f"key {n}", 1000 + n) for n in range(2000)], 0)
     index = epochs.backend._states["$procTimers"].table._maps.due
     looked_at = 0
@@ -167,7 +167,7 @@ def test_looking_for_what_is_due_looks_at_no_other_timer() -> None:
     assert looked_at == 3
 
 
-class ReturnsNone(Sessions):
+class ReturnsNone(TimerSessions):
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
         return None
 
@@ -183,12 +183,12 @@ def test_in_time_mode_none_a_timer_is_refused_with_sparks_condition() -> None:
     with pytest.raises(
         ConfigurationError, match=rf"^\[{condition}\].*operation=register_timer.*NoTime"
     ):
-        TimedEpochs(Sessions(), "None").run([("a", 1)], 5)
+        TimedEpochs(TimerSessions(), "None").run([("a", 1)], 5)
 
 
 @pytest.mark.parametrize("given", ["5", 5.0, None, True])
 def test_a_timestamp_that_is_no_int_is_refused(given: Any) -> None:
-    class Registers(Sessions):
+    class Registers(TimerSessions):
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
             self._handle.registerTimer(given)
             return iter([])

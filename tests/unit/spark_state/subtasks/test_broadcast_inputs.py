@@ -18,12 +18,8 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from spark_state.errors import BroadcastStateError, ConfigurationError, UnsupportedOperationError
 from spark_state.processor.broadcast_steps import handle_broadcast_rows
-from spark_state.processor.input.epoch_inputs import (
-    EpochInputs,
-    SideInput,
-    broadcast_input,
-    control_key_group,
-)
+from spark_state.processor.input.control_rows import control_key_group
+from spark_state.processor.input.epoch_inputs import EpochInputs, SideInput, broadcast_input
 from spark_state.processor.input.key_grouping import InputLayout
 from tests.support.operators.subtasks import Host, OpenHost, Totals, table_of
 

@@ -21,7 +21,7 @@ from tests.support.tables.table_rows_of import schema_json
 ITEM = StructType([StructField("ratio", DoubleType()), StructField("path", ArrayType(LongType()))])
 
 
-class Scripted(StatefulProcessor):
+class SetsEntries(StatefulProcessor):
     """Sets a key's list and map to the entry of VALUES with the row's number."""
 
     def init(self, handle: Any) -> None:
@@ -106,7 +106,7 @@ def kinds(host: Host, state: str, epoch: int) -> list[str]:
 def test_what_an_epoch_did_is_told_by_whole_values(
     tmp_path: Path, maintenance: Maintenance
 ) -> None:
-    host = host_of(tmp_path, maintenance, Scripted())
+    host = host_of(tmp_path, maintenance, SetsEntries())
     host.epoch(0, [("a", 0), ("b", 0), ("c", 0), ("d", 0)])
     host.epoch(1, [("a", 0), ("b", 1), ("c", 2), ("d", 3), ("e", 3)])
     # The order of a list counts, the order of a map does not.

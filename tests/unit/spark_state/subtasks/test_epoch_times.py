@@ -17,7 +17,8 @@ import pytest
 from checkpoint_store.epochs.completed_checkpoint import SubtaskTime
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from spark_state.processor.input.epoch_inputs import EpochInputs, control_key_group
+from spark_state.processor.input.control_rows import control_key_group
+from spark_state.processor.input.epoch_inputs import EpochInputs
 from spark_state.processor.input.epoch_time import both_times
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.input.key_grouping import InputLayout

@@ -13,10 +13,11 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 from checkpoint_store.state_reader import StateReader, open_store
-from checkpoint_store.states.state_memory import StateMemory
+from checkpoint_store.states.state_cache import StateCache
 from spark_state.live_state import live_view
 from spark_state.processor import timed_steps
-from spark_state.processor.input.epoch_inputs import EpochInputs, control_key_group
+from spark_state.processor.input.control_rows import control_key_group
+from spark_state.processor.input.epoch_inputs import EpochInputs
 from spark_state.processor.input.epoch_time import both_times
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.input.key_grouping import InputLayout
@@ -157,7 +158,7 @@ def test_what_expires_is_deleted_by_the_version_whose_time_it_is(
 ) -> None:
     contents = CONTENTS[state]
     history = reader(host, state)._history
-    changed_by = StateReader(history, StateMemory() if remembers else None)
+    changed_by = StateReader(history, StateCache() if remembers else None)
     for start in (None, *range(len(contents) - 1)):
         for end in range(0 if start is None else start + 1, len(contents)):
             rows: list[dict[str, Any]] = changed_by.changes(start, end).to_pylist()

@@ -14,13 +14,13 @@ from pyspark.sql import Row
 
 from spark_state.processor.broadcast_steps import handle_broadcast_rows
 from spark_state.processor.epoch_steps import handle_initial_state
+from spark_state.processor.input.control_rows import control_key_group
 from spark_state.processor.input.epoch_inputs import (
     INITIAL_ROWS,
     KEYED_ROWS,
     EpochInputs,
     SideInput,
     broadcast_input,
-    control_key_group,
 )
 from spark_state.processor.input.key_grouping import InputLayout
 from spark_state.processor.input.spilled_rows import SpilledRows

@@ -28,7 +28,7 @@ from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.state_descriptor import StateDescriptor
-from spark_state.subtasks.epoch_request import BackendSettings
+from spark_state.subtasks.epoch_request import BackendSettings, HostSettings
 from spark_state.subtasks.subtask_memory import HostMemory, SubtaskMemory
 from tests.support.operators.subtasks import KEY_COLUMNS, OUTPUT, Host, OpenHost, operator, table_of
 from tests.support.processors.processors import KeepsTotalsAndValues, LongTexts, RunningTotals
@@ -180,7 +180,7 @@ class TestInput:
 class TestOutput:
     def test_output_beyond_the_share_of_all_goes_to_the_disk(self, tmp_path: Path) -> None:
         memory = HostMemory()
-        spec = replace(operator(tmp_path), max_memory_mb=LIMIT_MB)
+        spec = operator(tmp_path, max_memory_mb=LIMIT_MB)
         batch = pa.RecordBatch.from_pylist(
             [{"key": "k" * 1_000, "rows": 1, "total": n} for n in range(500)], schema=OUTPUT
         )
@@ -200,7 +200,7 @@ class TestOutput:
         assert memory.output.bytes == 0
 
     def test_a_disk_that_takes_no_output_is_named(self, tmp_path: Path) -> None:
-        share = HostMemory().share_of_output(replace(operator(tmp_path), max_memory_mb=0))
+        share = HostMemory().share_of_output(operator(tmp_path, max_memory_mb=0))
         gone = str(tmp_path / "gone")
         batch = pa.RecordBatch.from_pylist([{"key": "a"}], schema=OUTPUT)
         refused = pytest.raises(StateHostError, match=r"output .* and .*/gone does not take")
@@ -246,7 +246,7 @@ class TestHeapState:
         with pytest.raises(MemoryLimitError, match=r"spark\.cowstate\.maxMemoryMB is 16"):
             host.run(1, rows(1), attempt=5)
         assert memory_of(host).state.bytes == 0
-        host.spec = replace(host.spec, max_memory_mb=512)
+        host.spec = replace(host.spec, hosts=HostSettings(1, max_memory_mb=512))
         assert host.run(1, rows(1), attempt=6) == {"key 0": (1, 0)}
 
     def test_the_state_of_other_subtasks_counts_until_they_are_closed(
@@ -342,7 +342,7 @@ class TestValuesOfVeryDifferentSizes:
     def test_a_state_of_half_its_share_is_never_refused(self, tmp_path: Path, kind: Any) -> None:
         backend, of_host = skewed(kind, tmp_path), HostMemory()
         memory, use = SubtaskMemory(of_host), of_host.state
-        spec = replace(operator(tmp_path), max_memory_mb=112)
+        spec = operator(tmp_path, max_memory_mb=112)
         for _ in range(300):
             memory.check(backend, spec)
             assert use.bytes <= 56 << 20
@@ -351,7 +351,7 @@ class TestValuesOfVeryDifferentSizes:
     def test_a_state_of_twice_its_share_is_refused(self, tmp_path: Path, kind: Any) -> None:
         backend, of_host = skewed(kind, tmp_path), HostMemory()
         memory, use = SubtaskMemory(of_host), of_host.state
-        spec = replace(operator(tmp_path), max_memory_mb=28)
+        spec = operator(tmp_path, max_memory_mb=28)
 
         def check_often() -> None:
             for _ in range(100):
@@ -384,7 +384,7 @@ class TestAfterTheEpoch:
         host = open_host(LongTexts(1_000), max_memory_mb=LIMIT_MB)
         host.run(0, rows(1_000, keys=1_000))
         assert memory_of(host).state.bytes > 1_000_000
-        host.spec = replace(host.spec, max_memory_mb=None)
+        host.spec = replace(host.spec, hosts=HostSettings(1, max_memory_mb=None))
         host.run(1, rows(1))
         assert memory_of(host).state.bytes == 0
 

@@ -19,7 +19,7 @@ from spark_state.testing import ScriptedOperator
 MINUTE = 60_000
 
 
-class Sessions(StatefulProcessor):
+class PageSessions(StatefulProcessor):
     """Emits the pages of a user after a minute without a page."""
 
     def init(self, handle: Any) -> None:
@@ -60,7 +60,7 @@ def sessions(**changes: Any) -> ScriptedOperator:
         "output": "user string, pages array<string>",
         "time_mode": "ProcessingTime",
     }
-    return ScriptedOperator(Sessions(), **(arguments | changes))
+    return ScriptedOperator(PageSessions(), **(arguments | changes))
 
 
 def test_rows_time_and_restarts_are_scripted() -> None:
@@ -153,12 +153,12 @@ def test_in_event_time_the_watermark_follows_the_rows() -> None:
 
 
 def test_another_version_of_the_processor_goes_on_with_the_state() -> None:
-    class WithDevice(Sessions):
+    class WithDevice(PageSessions):
         def init(self, handle: Any) -> None:
             super().init(handle)
             self._ends = handle.getValueState("last", "at_ms long")
 
-    class OtherPages(Sessions):
+    class OtherPages(PageSessions):
         def init(self, handle: Any) -> None:
             self._pages = handle.getListState("pages", "page int")
 

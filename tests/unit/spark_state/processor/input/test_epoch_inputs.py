@@ -5,12 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_state.processor.input.epoch_inputs import (
-    KEYED_ROWS,
-    EpochInputs,
-    control_key_group,
-    subtask_of_control,
-)
+from spark_state.processor.input.control_rows import control_key_group, subtask_of_control
+from spark_state.processor.input.epoch_inputs import KEYED_ROWS, EpochInputs
 from spark_state.processor.input.key_grouping import InputLayout
 
 LAYOUT = InputLayout(("key", "value"), (0,))

@@ -41,7 +41,7 @@ class ScriptedStores:
             raise StoreUnavailableError("s3://b/q", "get", 120, "no answer")
 
 
-class Script:
+class ScriptedClock:
     """A clock whose time in seconds the test sets."""
 
     def __init__(self, *, in_event_time: bool = False) -> None:
@@ -67,11 +67,11 @@ class Script:
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> ScriptedClock:
+    return ScriptedClock()
 
 
-def test_the_first_batch_asks_for_the_query_and_one_tick_logs_it(script: Script) -> None:
+def test_the_first_batch_asks_for_the_query_and_one_tick_logs_it(script: ScriptedClock) -> None:
     first = ClockOffset(1, None)
     assert [script.ask(FIRST) for _ in range(3)] == [first] * 3
     script.run_tick(answer="query")
@@ -82,7 +82,7 @@ def test_the_first_batch_asks_for_the_query_and_one_tick_logs_it(script: Script)
 
 
 def test_an_answer_that_was_deleted_before_the_clock_looked_is_asked_for_again(
-    script: Script,
+    script: ScriptedClock,
 ) -> None:
     assert script.ask(FIRST) == ClockOffset(1, None)
     script.run_tick(answer=None)
@@ -94,7 +94,7 @@ def test_an_answer_that_was_deleted_before_the_clock_looked_is_asked_for_again(
 
 
 def test_a_query_that_reads_no_control_rows_ticks_once_after_each_batch_of_rows(
-    script: Script,
+    script: ScriptedClock,
 ) -> None:
     last = FIRST
     ticks = []
@@ -109,7 +109,7 @@ def test_a_query_that_reads_no_control_rows_ticks_once_after_each_batch_of_rows(
     assert ticks == [2, 3, 4]
 
 
-def test_a_store_that_does_not_answer_counts_as_no_answer_of_a_task(script: Script) -> None:
+def test_a_store_that_does_not_answer_counts_as_no_answer_of_a_task(script: ScriptedClock) -> None:
     assert script.ask(FIRST) == ClockOffset(1, None)
     script.run_tick(answer="query")
     script.stores.is_down = True
@@ -120,7 +120,9 @@ def test_a_store_that_does_not_answer_counts_as_no_answer_of_a_task(script: Scri
     assert script.ask(ClockOffset(1, None)) == ClockOffset(2, "query")
 
 
-def test_a_restart_that_does_not_know_the_query_ticks_once_to_ask_for_it(script: Script) -> None:
+def test_a_restart_that_does_not_know_the_query_ticks_once_to_ask_for_it(
+    script: ScriptedClock,
+) -> None:
     last = ClockOffset(4, None)
     assert script.ask(last) == ClockOffset(5, None)
     script.run_batch()
@@ -129,7 +131,7 @@ def test_a_restart_that_does_not_know_the_query_ticks_once_to_ask_for_it(script:
     assert script.ask(ClockOffset(5, None)) == ClockOffset(6, "query")
 
 
-def test_it_reads_once_a_batch_and_ticks_when_the_timer_is_due(script: Script) -> None:
+def test_it_reads_once_a_batch_and_ticks_when_the_timer_is_due(script: ScriptedClock) -> None:
     script.run_batch(timer_ms=100_500)
     assert [script.ask(KNOWN) for _ in range(40)] == [KNOWN] * 40
     assert script.stores.reads == 1
@@ -141,7 +143,7 @@ def test_it_reads_once_a_batch_and_ticks_when_the_timer_is_due(script: Script) -
 
 
 def test_when_all_available_is_read_what_is_due_later_waits_for_the_next_run(
-    script: Script,
+    script: ScriptedClock,
 ) -> None:
     script.clock.stop_at_now()
     script.now = 160.0
@@ -152,7 +154,7 @@ def test_when_all_available_is_read_what_is_due_later_waits_for_the_next_run(
 
 
 def test_in_event_time_a_tick_needs_a_new_watermark_so_a_query_that_ends_does_end() -> None:
-    script = Script(in_event_time=True)
+    script = ScriptedClock(in_event_time=True)
     script.clock.stop_at_now()
     script.stores.watermarks = (40, 90)
     script.run_batch(timer_ms=50)
@@ -163,7 +165,7 @@ def test_in_event_time_a_tick_needs_a_new_watermark_so_a_query_that_ends_does_en
 
 
 def test_each_outage_of_a_store_is_told_once_and_the_store_is_tried_again(
-    script: Script, caplog: pytest.LogCaptureFixture
+    script: ScriptedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     last = KNOWN
     for outage in (1, 2):
@@ -179,7 +181,7 @@ def test_each_outage_of_a_store_is_told_once_and_the_store_is_tried_again(
     assert "timers fire in batches with rows only" in caplog.text
 
 
-def test_between_tries_of_a_store_nothing_is_read_and_nothing_ticks(script: Script) -> None:
+def test_between_tries_of_a_store_nothing_is_read_and_nothing_ticks(script: ScriptedClock) -> None:
     script.run_batch(timer_ms=99_000)
     script.stores.is_down = True
     assert script.ask(KNOWN) == KNOWN

@@ -18,7 +18,7 @@ from spark_state.spark.progress.operator_collector import OperatorCollector
 from spark_state.spark.queries import query_runs
 from spark_state.spark.queries.query_runs import QueryRun
 from spark_state.spark.stored.stored_operators import StoredOperator
-from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.operators.counts_operator import CountsOperator
 
 
 class Query:
@@ -61,9 +61,9 @@ class Scrapes:
         }
 
 
-def store(folder: Path, epochs: int = 1) -> ScriptedOperator:
+def store(folder: Path, epochs: int = 1) -> CountsOperator:
     """Make an operator's store with the first epochs of `run-1`."""
-    operator = ScriptedOperator(LocalObjectStore(folder), "run-1")
+    operator = CountsOperator(LocalObjectStore(folder), "run-1")
     for epoch in range(epochs):
         operator.run_epoch(epoch, {epoch: 1})
     return operator

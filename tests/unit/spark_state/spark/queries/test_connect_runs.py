@@ -27,7 +27,7 @@ from spark_state.spark.queries.connect_runs import (
     note_connect_run,
 )
 from spark_state.spark.session.connect_sessions import answer_of, value_of
-from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.operators.counts_operator import CountsOperator
 
 
 class Settings(dict[str, str]):
@@ -75,7 +75,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def feed(root: Path, name: str, epochs: Sequence[int]) -> None:
-    operator = ScriptedOperator(LocalObjectStore(root / "query" / name), "run-1")
+    operator = CountsOperator(LocalObjectStore(root / "query" / name), "run-1")
     for epoch in epochs:
         operator.run_epoch(epoch, {epoch: 1})
 

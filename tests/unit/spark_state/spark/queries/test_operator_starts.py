@@ -18,7 +18,7 @@ from spark_state.spark.queries.connect_runs import StoredQuery
 from spark_state.spark.queries.connect_starts import ConnectFiles
 from spark_state.spark.queries.operator_starts import (
     CheckpointLogs,
-    Reached,
+    StoreProgress,
     WayBack,
     reached_in_store,
     take_back_in_store,
@@ -26,7 +26,7 @@ from spark_state.spark.queries.operator_starts import (
 )
 from spark_state.spark.session.planned_operators import OperatorInputs, PlannedOperator
 from spark_state.subtasks.epoch_request import NEVER_RUN
-from tests.support.operators.scripted_operator import ScriptedOperator
+from tests.support.operators.counts_operator import CountsOperator
 
 ONLY = OperatorInputs(PlannedOperator("totals", "file:/store", 0, 1.0), (0,), 1)
 FIRST_OF_TWO = OperatorInputs(PlannedOperator("totals", "file:/store", 0, 1.0), (0,), 2)
@@ -55,7 +55,9 @@ class Stores:
     """The answers of the stores of a query's operators; `meanwhile` is called during a look into
     the stores."""
 
-    def __init__(self, reached: Reached, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, reached: StoreProgress, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
         self._reached, self._meanwhile = reached, meanwhile
         self.taken_back: list[WayBack] = []
 
@@ -70,7 +72,9 @@ class Stores:
         self.taken_back.append(way_back)
 
 
-def told(logs: CheckpointLogs, reached: Reached, operator: OperatorInputs = ONLY) -> dict[str, Any]:
+def told(
+    logs: CheckpointLogs, reached: StoreProgress, operator: OperatorInputs = ONLY
+) -> dict[str, Any]:
     stores = Stores(reached)
     text, repeated = told_starts(logs, stores, [operator])
     start: dict[str, Any] = json.loads(text)["operators"]["totals"]
@@ -80,29 +84,29 @@ def told(logs: CheckpointLogs, reached: Reached, operator: OperatorInputs = ONLY
 @pytest.mark.parametrize(
     ("planned", "committed", "reached", "goes_back"),
     [
-        (6, 6, Reached(6, 6), False),
-        (7, 6, Reached(7, 7), False),
-        (6, 6, Reached(6, 7), False),  # the run noted the commit of batch 6
-        (4, 3, Reached(6, 6), True),
-        (3, 3, Reached(4, 4), True),  # the offsets of batch 4 were deleted
-        (4, 3, Reached(4, 5), True),  # the run noted the commit of batch 4
+        (6, 6, StoreProgress(6, 6), False),
+        (7, 6, StoreProgress(7, 7), False),
+        (6, 6, StoreProgress(6, 7), False),  # the run noted the commit of batch 6
+        (4, 3, StoreProgress(6, 6), True),
+        (3, 3, StoreProgress(4, 4), True),  # the offsets of batch 4 were deleted
+        (4, 3, StoreProgress(4, 5), True),  # the run noted the commit of batch 4
     ],
 )
 def test_a_query_was_taken_back_if_the_logs_lack_what_the_store_has(
-    planned: int, committed: int, reached: Reached, goes_back: bool
+    planned: int, committed: int, reached: StoreProgress, goes_back: bool
 ) -> None:
     assert told(Logs(planned, committed), reached)["goes_back"] == goes_back
 
 
 def test_the_first_commit_is_watched_if_another_run_may_write_the_epoch_too() -> None:
-    assert told(Logs(7, 6), Reached(6, 6))["is_repeated"]  # a late task may still write
-    assert told(Logs(6, 6), Reached(7, 7))["is_repeated"]
-    assert not told(Logs(6, 6), Reached(6, 6))["is_repeated"]
+    assert told(Logs(7, 6), StoreProgress(6, 6))["is_repeated"]  # a late task may still write
+    assert told(Logs(6, 6), StoreProgress(7, 7))["is_repeated"]
+    assert not told(Logs(6, 6), StoreProgress(6, 6))["is_repeated"]
 
 
 def test_a_store_without_a_committed_epoch_is_refused() -> None:
     with pytest.raises(EpochsLostError, match=r"committed epoch 6 .* has epoch 4"):
-        told(Logs(6, 6), Reached(4, 5))
+        told(Logs(6, 6), StoreProgress(4, 5))
 
 
 def test_an_operator_that_has_run_in_no_batch_has_nothing_to_find() -> None:
@@ -110,7 +114,7 @@ def test_an_operator_that_has_run_in_no_batch_has_nothing_to_find() -> None:
         def text(self, name: str) -> str | None:
             return "v1\n{}\n-\n7" if name.startswith("offsets") else super().text(name)
 
-    assert told(Idle(2, 2, sources=2), Reached(), FIRST_OF_TWO)["newest_epoch"] == NEVER_RUN
+    assert told(Idle(2, 2, sources=2), StoreProgress(), FIRST_OF_TWO)["newest_epoch"] == NEVER_RUN
 
 
 def test_no_operator_is_taken_back_before_all_can_be() -> None:
@@ -120,7 +124,7 @@ def test_no_operator_is_taken_back_before_all_can_be() -> None:
                 raise NoEpochToAttachError("dict://store", 5, "epochs 7 to 9")
             super().take_back(url, seconds, options, way_back)
 
-    stores = OneThatCannot(Reached(9, 9))
+    stores = OneThatCannot(StoreProgress(9, 9))
     with pytest.raises(NoEpochToAttachError):
         told_starts(Logs(5, 5), stores, [ONLY, FIRST_OF_TWO])
     assert [way_back.applies for way_back in stores.taken_back] == [False]
@@ -138,9 +142,9 @@ class Query:
 def test_a_script_that_ends_looks_for_the_first_commit_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = ScriptedOperator(LocalObjectStore(tmp_path / "query" / "totals"), "run-0")
+    first = CountsOperator(LocalObjectStore(tmp_path / "query" / "totals"), "run-0")
     first.run_epoch(0, {0: 1})
-    second = ScriptedOperator(LocalObjectStore(tmp_path / "query" / "totals"), "run-1")
+    second = CountsOperator(LocalObjectStore(tmp_path / "query" / "totals"), "run-1")
     for subtask in range(2):
         second.run_subtask(0, subtask, {0: 2}, None)
     at_exit: list[Callable[[], None]] = []
@@ -206,7 +210,7 @@ def test_connect_knows_the_epochs_of_operators_behind_one_source(
     stores = StoredQuery("query", "file:/store", (("totals", "file:/store"),))
     inputs = connect_starts._inputs(files, "totals", "file:/store", stores)
     files.numbers("commits")
-    assert told(files, Reached(1, 1), inputs)["newest_epoch"] == newest
+    assert told(files, StoreProgress(1, 1), inputs)["newest_epoch"] == newest
 
 
 def test_connect_reads_the_logs_after_the_stores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,6 +222,6 @@ def test_connect_reads_the_logs_after_the_stores(monkeypatch: pytest.MonkeyPatch
     def go_on() -> None:
         server.committed = 9
 
-    stores = Stores(Reached(8, 8), go_on)
+    stores = Stores(StoreProgress(8, 8), go_on)
     told_starts(files, stores, [ONLY])
     assert stores.taken_back == []

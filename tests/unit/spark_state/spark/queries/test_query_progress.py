@@ -53,7 +53,7 @@ DOCUMENT = {
 PATIENCE_SECONDS = 20
 
 
-class Run:
+class EnabledRun:
     """A run of an enabled session with the operator's document for each batch."""
 
     is_failing = False
@@ -133,7 +133,7 @@ def ends(function: Callable[[], None]) -> bool:
 @pytest.fixture
 def bus(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A bus that runs in the test's thread, without events from a server."""
-    monkeypatch.setattr(query_progress, "connect_run", lambda *_: Run(DOCUMENT))
+    monkeypatch.setattr(query_progress, "connect_run", lambda *_: EnabledRun(DOCUMENT))
     return connected(Server())
 
 
@@ -151,7 +151,7 @@ def progress_of_spark() -> StreamingQueryProgress:
 
 def test_operators_are_in_the_progress_and_in_its_json() -> None:
     progress = progress_of_spark()
-    query_progress._show([progress], lambda: Run(DOCUMENT))
+    query_progress._show([progress], lambda: EnabledRun(DOCUMENT))
     assert [operator.numRowsTotal for operator in progress.stateOperators] == [7]
     assert json.loads(progress.json)["stateOperators"] == [DOCUMENT]
 
@@ -161,7 +161,7 @@ def test_what_cannot_be_shown_leaves_all_as_it_comes_from_spark_and_the_log_says
     wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = progress_of_spark(), progress_of_spark()
-    run = Run(DOCUMENT, wrong)
+    run = EnabledRun(DOCUMENT, wrong)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             query_progress._show([first, second], lambda: run)
@@ -178,7 +178,7 @@ def test_json_of_spark_without_operators_loses_no_event(
     progress = progress_of_spark()
     progress._jdict = {"no": "stateOperators"}  # type: ignore[assignment]
     with caplog.at_level(logging.WARNING):
-        query_progress._show([progress], lambda: Run(DOCUMENT))
+        query_progress._show([progress], lambda: EnabledRun(DOCUMENT))
     assert progress.stateOperators == []
     assert "lacks its operators" in caplog.text
 
@@ -188,7 +188,7 @@ def test_removing_a_listener_while_stores_are_read_waits_for_the_event_and_ends(
 ) -> None:
     server = Server()
 
-    class ReadsWhileRemoving(Run):
+    class ReadsWhileRemoving(EnabledRun):
         def documents(self, moments: Sequence[tuple[int, str]]) -> list[list[dict[str, Any]]]:
             assert server.is_removing.wait(PATIENCE_SECONDS)
             return super().documents(moments)

@@ -17,7 +17,7 @@ from spark_state.errors import ConfigurationError
 from spark_state.spark.queries.restore_source import check_one_epoch, restore_source
 from spark_state.spark.session.operator_configuration import SessionFacts, parse_configuration
 from spark_state.subtasks.epoch_request import RestoreSource
-from tests.support.operators.scripted_operator import MAX_PARALLELISM, NO_COLUMNS, ScriptedOperator
+from tests.support.operators.counts_operator import MAX_PARALLELISM, NO_COLUMNS, CountsOperator
 
 FACTS = SessionFacts("local[2]", 2, 2, speculation=False)
 
@@ -28,7 +28,7 @@ class Query:
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder = folder
         self.operators = {
-            name: ScriptedOperator(open_object_store(str(folder / name))) for name in names
+            name: CountsOperator(open_object_store(str(folder / name))) for name in names
         }
         self._next = dict.fromkeys(names, 0)
 

