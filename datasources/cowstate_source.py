@@ -50,7 +50,14 @@ def _told_shortly(method: Callable[..., _T]) -> Callable[..., _T]:
 
 
 class CowStateDataSource(DataSource):
-    """Data source object that Spark makes for each read and write; see the module."""
+    """Data source object that Spark makes for each read and write; see the module.
+
+    Spark pickles the object after `schema`, and plans each scan of a DataFrame with a copy. So the
+    object remembers the version, and all scans of a DataFrame read this version. If the user gives
+    the schema, Spark does not call `schema`, and each scan chooses the version.
+    """
+
+    _version: int | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -63,16 +70,17 @@ class CowStateDataSource(DataSource):
             from datasources.catalog.table_declaration import declared_schema
 
             return declared_schema(self.options)
-        from datasources.catalog.source_schema import source_schema
+        from datasources.catalog.source_schema import schema_and_version
 
-        return source_schema(self.options)
+        schema, self._version = schema_and_version(self.options)
+        return schema
 
     @_told_shortly
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch. Raises ConfigurationError and the errors of the store."""
         from datasources.reads.table_source import table_reader
 
-        return table_reader(self.options, schema)
+        return table_reader(self.options, schema, self._version)
 
     @_told_shortly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802

@@ -74,13 +74,20 @@ class CheckpointCompletion:
         return is_one or self._complete_groups(directory, run, parallelism)
 
     def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
-        """The subtasks that have published no barrier of `epoch` in this run. Costs two
-        listings."""
-        if self._published.manifests(epoch, run.number):
-            return ()
+        """The subtasks that have published no barrier of `epoch` in this run. If a subtask has
+        published two barriers, completes the epoch with the barrier that counts. Costs one listing,
+        and a second listing if there are two barriers."""
         names = self._barrier_names(EpochDirectory(epoch, run.number), parallelism)
         present = {name.subtask for name in names}
+        if len(present) == parallelism < len(names):
+            written = self._published.manifests(epoch, run.number)
+            if not _are_written(written, _attempts(names), is_contested=True):
+                self.complete(epoch, run, parallelism)
         return tuple(subtask for subtask in range(parallelism) if subtask not in present)
+
+    def knows_completed(self, epoch: int, run: Run) -> bool:
+        """True if this process has seen that the epoch is complete. Costs nothing."""
+        return self._published.has_listed(epoch, run.number)
 
     def _complete_group(
         self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup

@@ -100,7 +100,8 @@ class FsspecObjectStore:
     def get(self, name: str) -> bytes:
         with self._access():
             try:
-                options = _single_request(_client_of(self.url))
+                is_s3 = self.url.startswith(_S3)
+                options = _single_request(_client_of(self.url)) if is_s3 else {}
                 data: bytes = self._filesystem().cat_file(self._path(name), **options)
             except FileNotFoundError as error:
                 raise ObjectMissingError(self.url, name) from error

@@ -1,7 +1,8 @@
 """Compares two Arrow arrays value by value, nested values as a whole. Pure, and vectorised.
 
-Null equals null. Floats are equal if their bits are equal, so NaN equals NaN. Lists are equal if
-their elements are equal, in order; maps if their entries are equal, in any order.
+Null equals null. Floats are equal if their bits are equal: NaN equals NaN with the same bits, and
+0.0 differs from -0.0. Lists are equal if their elements are equal, in order; maps if their entries
+are equal, in any order.
 """
 
 from __future__ import annotations

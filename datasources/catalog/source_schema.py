@@ -24,16 +24,22 @@ def source_schema(options: Mapping[str, str]) -> StructType:
     """The columns of the state, in order; with readChangeFeed, followed by the columns of changes.
     Spark does not say whether the schema is for a batch or a stream, so this function accepts the
     options of both. Later `reader` and `streamReader` check the options."""
+    return schema_and_version(options)[0]
+
+
+def schema_and_version(options: Mapping[str, str]) -> tuple[StructType, int]:
+    """The columns as in `source_schema`, and the version that has the columns."""
     parsed = parse_read_options(options)
-    schema = _schema_of(parsed)
-    return with_change_fields(schema) if parsed.read_change_feed else schema
+    schema, version = _schema_of(parsed)
+    return (with_change_fields(schema) if parsed.read_change_feed else schema), version
 
 
 def check_columns(options: StreamOptions, schema: StructType) -> None:
     """Check that the state has every column of `schema`. Raises UnknownColumnError. A state that
     does not exist yet passes the check."""
     try:
-        readable = [*with_change_fields(_schema_of(options)).names, COMMIT_WATERMARK]
+        schema, _ = _schema_of(options)
+        readable = [*with_change_fields(schema).names, COMMIT_WATERMARK]
     except (NotAStoreError, VersionNotRetainedError):
         return
     for name in schema.names:
@@ -41,8 +47,9 @@ def check_columns(options: StreamOptions, schema: StructType) -> None:
             raise UnknownColumnError(options.url, name, tuple(readable))
 
 
-def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:
-    """The columns of a state in the version to read; for a stream, in the newest version."""
+def _schema_of(options: ReaderOptions | StreamOptions) -> tuple[StructType, int]:
+    """The columns of a state in the version to read, and the version; for a stream, the newest
+    version."""
     history = history_of(options)
     if isinstance(options, ReaderOptions):
         version = end_version(history, options)
@@ -60,7 +67,7 @@ def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:
         schema = FlattenedColumns.of(shape, options.url).schema(schema)
     if isinstance(options, ReaderOptions) and options.columns:
         where = f"option columns of {options.url} names"
-        return StructType(
+        schema = StructType(
             [schema[column_named(name, schema.names, where)] for name in options.columns]
         )
-    return schema
+    return schema, version

@@ -53,7 +53,7 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Plan of one DataFrame's read: `columns` of the state at version `end`, or, if `is_feed`, of
+    """Plan of one scan: `columns` of the state at version `end`, or, if `is_feed`, of
     the changes after version `start` (None: from the beginning) up to `end`. `fills_columns`: True
     if columns of Spark's catalog that the version lacks are filled with nulls."""
 
@@ -162,14 +162,17 @@ class EmptyTableReader(DataSourceReader):
         return iter(())
 
 
-def table_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """The reader that gives Spark rows of `schema`. Raises ConfigurationError and the store's
-    errors."""
+def table_reader(
+    options: Mapping[str, str], schema: StructType, version: int | None
+) -> DataSourceReader:
+    """The reader that gives Spark rows of `schema`. `version`: the version that the DataFrame
+    reads, or the last version of its feed; None to choose the version now. Raises
+    ConfigurationError and the store's errors."""
     parsed = parse_reader_options(options)
     columns = asked_columns(parsed.url, schema)
     if may_be_unwritten(options) and not is_written(parsed):
         return EmptyTableReader()
-    plan = plan_of(parsed, columns)
+    plan = plan_of(parsed, columns, version)
     return reader_of(replace(plan, fills_columns=are_of_catalog(options)))
 
 
@@ -188,11 +191,12 @@ def reader_of(plan: ReadPlan) -> TableReader:
     return FilteringTableReader(plan) if pushes else TableReader(plan)
 
 
-def plan_of(options: ReaderOptions, columns: AskedColumns) -> ReadPlan:
-    """Plan the read that the options mean, with the versions that exist now. Raises
-    ConfigurationError, VersionNotRetainedError."""
+def plan_of(options: ReaderOptions, columns: AskedColumns, version: int | None) -> ReadPlan:
+    """Plan the read that the options mean, with the versions that exist now. `version`: as for
+    `table_reader`. Raises ConfigurationError, VersionNotRetainedError."""
     history = history_of(options)
-    plan = ReadPlan(options, columns, end_version(history, options))
+    end = end_version(history, options) if version is None else history.at(version).info.version
+    plan = ReadPlan(options, columns, end)
     if not options.read_change_feed:
         return plan
     first = options.starting_version

@@ -120,6 +120,8 @@ class WatchedHost:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
             if _is_closed(connection):
+                # Until the process is dead, its socket may still take connections.
+                _exit_status(self.pid)
                 break
         return True
 

@@ -2,7 +2,7 @@
 
 A host belongs to the executor: the JVM above the Python worker. The first task that needs a host
 starts a host for each slot of the executor: one process imports the engine and forks the others, so
-the imports cost CPU and memory once. Each host has a session of its own, and the worker's
+the imports cost CPU once. Each host has a session of its own, and the worker's
 environment without the variables that Spark set, above all the worker's secret. The host ends when
 the executor is gone.
 """
@@ -15,6 +15,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ from spark_state.subtasks.epoch_request import HostSettings
 _PREFIXES_OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_")
 _SET_BY_SPARK = ("PYTHONHASHSEED",)
 _START_SECONDS = 60
+_END_SECONDS = 5
 _NOT_RUNNING = (FileNotFoundError, ConnectionRefusedError)
 # On macOS, libraries of the system end a forked process that uses them.
 _CAN_FORK = sys.platform != "darwin"
@@ -51,11 +53,13 @@ def connect(executor: Executor, subtask: int, hosts: HostSettings) -> socket.soc
         except _NOT_RUNNING:
             pass
         remove_directories_of_gone_executors()
-        # The first slot is that of this task: only the process that the worker has started tells
-        # the worker how it died.
+        # The first slot is the slot of this task: the worker can read the exit code only of the
+        # process that it started.
         others = range(hosts.per_executor) if _CAN_FORK else ()
         slots = [slot, *(other for other in others if other != slot)]
         missing = [each for each in slots if not _is_served(_socket(executor, each))]
+        for each in missing:
+            _socket(executor, each).unlink(missing_ok=True)  # of a host that died
         _start(executor, directory, missing, hosts.idle_seconds)
         return _connect(path)
 
@@ -133,19 +137,27 @@ def _start(executor: Executor, directory: Path, slots: Sequence[int], idle_secon
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], ready: int, hosts: int) -> None:
-    """Wait for a byte from each host."""
+    """Wait for a byte from each host. `process`: the first host, which forks the others."""
     readiness = select.poll()
     readiness.register(ready, select.POLLIN)
+    deadline = time.monotonic() + _START_SECONDS
     while hosts:
-        if not readiness.poll(1000 * _START_SECONDS):
+        if not readiness.poll(1000 * max(0.0, deadline - time.monotonic())):
             process.kill()
             process.wait()
             raise StateHostError(f"the state host did not start within {_START_SECONDS} s")
         told = len(os.read(ready, hosts))
         if not told:
-            code = process.wait()
             raise StateHostError(
-                f"the state host ended with exit code {code} while starting; its error is in the "
-                "executor's log. Code -9: the operating system may have killed it for memory"
+                f"{_end_of(process)} while starting; its error is in the executor's log. "
+                "Code -9: the operating system may have killed it for memory"
             )
         hosts -= told
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> str:
+    """Say which host ended: the first host, or one of the hosts that it forked."""
+    try:
+        return f"the state host ended with exit code {process.wait(_END_SECONDS)}"
+    except subprocess.TimeoutExpired:
+        return f"a state host that process {process.pid} forked ended"

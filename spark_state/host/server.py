@@ -23,6 +23,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -70,7 +71,6 @@ class StateHost:
 
     def serve(self, ready: Callable[[], None]) -> None:
         """Listen, call `ready`, and return when the process should end."""
-        self._path.unlink(missing_ok=True)  # of a host that died
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(self._path))
             listener.listen(128)
@@ -190,10 +190,12 @@ def _may_be_sent_early(request: EpochRequest, epoch: DurableEpoch) -> bool:
 
     An operator with a clock waits: when its batch ends, the clock looks for the times of the newest
     completed epoch, once. Large output waits, because the host would wait for the task to read the
-    output.
+    output. An epoch that runs again waits: a host with the state of the earlier attempt may run the
+    next epoch, and learns from the manifest that the earlier attempt does not count.
     """
     has_clock = request.spec.processor.run_plan.inputs.tells_time
-    return not has_clock and epoch.output.bytes <= _SMALL_OUTPUT_BYTES
+    is_small = epoch.output.bytes <= _SMALL_OUTPUT_BYTES
+    return is_small and not has_clock and not epoch.may_replace
 
 
 def _send_early(stream: BinaryIO, request: EpochRequest, epoch: DurableEpoch) -> None:
@@ -255,16 +257,21 @@ def _slot_of_this_process(slots: Sequence[int]) -> int:
     """Fork a process for each slot but the first. Return the slot of this process."""
     gc.freeze()  # a collection would write to the memory that the processes share
     first, *others = slots
-    for slot in others:
-        if os.fork() == 0:
-            os.setsid()
-            return slot
+    with warnings.catch_warnings():
+        # Python warns of a fork beside threads. Only OpenBLAS and Arrow's allocator have threads
+        # here, and both are made for a fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for slot in others:
+            if os.fork() == 0:
+                os.setsid()
+                _draw_other_numbers()
+                return slot
     return first
 
 
 def _draw_other_numbers() -> None:
-    """Seed NumPy's generator anew after a fork: hosts would draw the same numbers. Python seeds its
-    own generator anew by itself."""
+    """Seed NumPy's generator anew. Without the new seed, forked hosts draw the same numbers. Python
+    seeds its own generator anew by itself."""
     if "numpy.random" in sys.modules:
         np.random.seed()
 
@@ -285,7 +292,6 @@ def main() -> None:
     # While one thread keeps Python's lock, Python runs no signal handler; faulthandler's handler
     # works without the lock.
     faulthandler.register(LAST_WORDS_SIGNAL, all_threads=True, chain=True)
-    os.register_at_fork(after_in_child=_draw_other_numbers)
 
     def ready() -> None:
         os.write(arguments.ready_descriptor, b"R")

@@ -17,7 +17,7 @@ from typing import Any
 
 from spark_state.executor import Executor
 from spark_state.host.run_rhythms import RunRhythms
-from spark_state.subtasks.epoch_request import EpochRequest, EpochTask
+from spark_state.subtasks.epoch_request import EpochRequest, EpochTask, forget_operators
 from spark_state.subtasks.maintenance import Maintenance
 from spark_state.subtasks.store_session import StoreBegunAnewError, StoreSession
 from spark_state.subtasks.subtask_backends import SubtaskBackends
@@ -92,6 +92,8 @@ class Sessions:
             self._runs.forget_others(filter(None, (held.run_id for held in self._held.values())))
         for held in dropped:
             held.close()
+        if dropped:
+            forget_operators()
         self._backends.remove_unused_copies(seconds)
 
     def show_alive(self) -> None:

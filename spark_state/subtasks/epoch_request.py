@@ -2,7 +2,7 @@
 
     task    SentRequest -> host -> EpochRequest
 
-Only the host unpickles the operator. A Python worker that did so would import the engine, which
+Only the host unpickles the operator. To unpickle it, a Python worker would import the engine, which
 takes longer than an epoch of a few rows.
 """
 
@@ -21,7 +21,7 @@ from spark_state.rocksdb.database_settings import DatabaseSettings
 if TYPE_CHECKING:
     from spark_state.processor.processor_run import ProcessorSpec
 
-# A host rarely serves more operators at once. A pickle may be large: it has the processor.
+# Number of operators that a host keeps unpickled.
 _UNPICKLED_OPERATORS = 8
 
 
@@ -137,10 +137,10 @@ class EpochTask:
     """A task of a micro-batch.
 
     `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
-    application; `run_id`: id of the query's run; `subtask` in [0, parallelism); `ended_runs`: runs
-    of queries that had ended at the start of this run, as far as the driver knows; `start`: None if
-    nobody looked at the checkpoint before the query started, because the query was not started in
-    Python.
+    application; `run_id`: id of the query's run; `subtask` in [0, parallelism); `is_retry`: True if
+    Spark started an earlier attempt in the same stage; `ended_runs`: runs of queries that had ended
+    at the start of this run, as far as the driver knows; `start`: None if nobody looked at the
+    checkpoint before the query started, because the query was not started in Python.
     """
 
     query_id: str
@@ -148,6 +148,7 @@ class EpochTask:
     epoch: int
     subtask: int
     attempt: int
+    is_retry: bool = False
     ended_runs: tuple[str, ...] = ()
     start: OperatorStart | None = None
 
@@ -170,8 +171,9 @@ class EpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class SentOperator:
-    """An operator as its tasks know the operator. `key_group_index`: position of the column with
-    the key group of a row; `pickled_spec`: the OperatorSpec; other fields: as in OperatorSpec."""
+    """The facts of an operator that a task needs, and the operator's pickle for the host.
+    `key_group_index`: position of the column with the key group of a row; `pickled_spec`: the
+    OperatorSpec; other fields: as in OperatorSpec."""
 
     name: str
     store_root: str
@@ -198,7 +200,7 @@ class SentOperator:
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
-    """An EpochRequest as the task sends the request."""
+    """Message of a task to a host: an EpochRequest whose operator is still pickled."""
 
     operator: SentOperator
     task: EpochTask
@@ -220,6 +222,11 @@ class SentRequest:
 def _unpickled(pickled_spec: bytes) -> OperatorSpec:
     spec: OperatorSpec = pickle.loads(pickled_spec)
     return spec
+
+
+def forget_operators() -> None:
+    """Drop all unpickled operators. A pickle has the processor and may be large."""
+    _unpickled.cache_clear()
 
 
 def operator_store_url(store_root: str, query_id: str, operator: str) -> str:

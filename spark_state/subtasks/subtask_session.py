@@ -62,10 +62,13 @@ _BUSY_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class DurableEpoch:
-    """An epoch whose barrier is published. `output`: to be closed by the caller."""
+    """An epoch whose barrier is published. `output`: to be closed by the caller; `may_replace`:
+    True if the barrier may replace the barrier of an earlier attempt. Then a manifest may name the
+    earlier barrier until this epoch is completed."""
 
     output: OutputSpool
     report: EpochReport
+    may_replace: bool
 
 
 class HungSubtaskError(StateHostError):
@@ -173,9 +176,10 @@ class SubtaskSession:
             report = written.report(
                 self.state.backend, self._last_publish_ms, self.snapshots.failed
             )
+            may_replace = attempt.may_replace()
             barrier = self._publish(written, report, unnamed)
         self._seal(barrier)
-        return DurableEpoch(processed.output, report), barrier
+        return DurableEpoch(processed.output, report, may_replace), barrier
 
     @contextmanager
     def _turn(self, attempt: EpochAttempt) -> Iterator[RunningEpoch]:

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate.map
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, Expression, UnsafeRow}
 
 /**
- * Event time that decides when a row is too old, in microseconds.
+ * Time that decides when a row is too old, in the unit of the search's end.
  *
  * @param expression expression of type long, bound to the fields of the key or of the value
  */

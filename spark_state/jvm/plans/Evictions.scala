@@ -68,8 +68,8 @@ private[cowstate] object Evictions {
   }
 
   /**
-   * Return the search for groups that time out, whose function the operator calls. The last field
-   * of a value has the time, in ms, and the group times out before the end.
+   * Return the time of a group's timeout and the end before which groups time out. The last field
+   * of a value has the time, in ms.
    */
   private def byTimeout(
       groups: FlatMapGroupsWithStateExecBase,

@@ -99,9 +99,12 @@ private[cowstate] final class ScanOfNeededColumns(
   with SupportsPushDownRequiredColumns {
   private var needed = columns
 
-  /** Note the needed columns. A query that needs none gets the first, to count the rows. */
+  /**
+   * Note the needed columns. If the query needs no column, the scan gives the first column, so that
+   * rows can be counted.
+   */
   override def pruneColumns(required: StructType): Unit =
-    // Spark has planned the scan with all columns, if it may push filters.
+    // If the session allows pushed filters, Spark has planned the scan with all columns.
     if (!SQLConf.get.pythonFilterPushDown) {
       val kept = columns.filter(column => required.fieldNames.contains(column.name))
       needed = StructType(if (kept.isEmpty) columns.take(1) else kept)

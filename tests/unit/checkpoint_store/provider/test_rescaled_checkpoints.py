@@ -242,7 +242,7 @@ def test_a_reader_that_was_there_before_has_all_rows_before_the_next_batch(
 def test_a_read_that_spark_planned_before_a_rescale_is_refused(store: ObjectStore) -> None:
     schema = StructType().add("number", LongType()).add("text", StringType())
     columns = asked_columns(store.url, schema)
-    read = TableReader(plan_of(parse_reader_options({"path": store.url}), columns))
+    read = TableReader(plan_of(parse_reader_options({"path": store.url}), columns, None))
     (part,) = read.partitions()
     assert content([row for rows in read.read(part) for row in rows.to_pylist()]) == STATES[1]
     take_effect(store, 3)
