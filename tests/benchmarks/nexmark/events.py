@@ -8,8 +8,9 @@ quarters of the auctions are from a hot seller. Prices are spread over six power
 A file has a batch's events, in columns:
 
     event_type   0 person, 1 auction, 2 bid
-    person       struct, null for other events; likewise `auction` and `bid`
-    dateTime     time of the event, one event each 0.1 ms
+    person       struct, null for other events; likewise `auction` and `bid`. Times in a struct are
+                 milliseconds, because Flink does not read timestamps there
+    dateTime     time of the event in milliseconds, ten events each
 
 Source of the distributions: Tucker, Tufte, Papadimos, Maier: NEXMark, a benchmark for queries over
 data streams; and the generator of Apache Beam, which set today's usual parameters.
@@ -31,7 +32,7 @@ EVENTS_PER_SECOND = 10_000
 FIRST_ID, FIRST_CATEGORY, CATEGORIES = 1000, 10, 5
 ACTIVE_PERSONS, AUCTIONS_IN_FLIGHT, ID_LEAD = 1000, 100, 10
 HOT_IDS = 100
-FIRST_MICROSECONDS = 1_700_000_000_000_000
+FIRST_MILLISECONDS = 1_700_000_000_000
 CITIES = (
     *("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland"),
     *("Bend", "Redmond", "Seattle", "Kent", "Cheyenne"),
@@ -80,9 +81,27 @@ def write_events(folder: Path, events: int, files: int, seed: int) -> None:
     done.touch()
 
 
+def write_for_readers(source: Path, folder: Path, readers: int) -> None:
+    """Write a file for each reader with the events of the files in `source`, dealt out in turn, in
+    order. Keeps a folder that is complete."""
+    files, done = sorted(source.glob("*.parquet")), folder / f"_{readers}"
+    if done.exists():
+        return
+    folder.mkdir(exist_ok=True)
+    for reader in range(readers):
+        schema = pq.read_schema(files[0])
+        with pq.ParquetWriter(folder / f"{reader:05d}.parquet", schema) as writer:
+            for file in files[reader::readers]:
+                writer.write_table(pq.read_table(file, schema=schema, partitioning=None))
+    done.touch()
+
+
 def _times(numbers: Numbers) -> pa.Array:
-    microseconds = FIRST_MICROSECONDS + numbers * (1_000_000 // EVENTS_PER_SECOND)
-    return pa.array(microseconds, pa.timestamp("us", "UTC"))
+    return pa.array(_milliseconds(numbers), pa.timestamp("ms", "UTC"))
+
+
+def _milliseconds(numbers: Numbers) -> Numbers:
+    return FIRST_MILLISECONDS + numbers * 1000 // EVENTS_PER_SECOND
 
 
 def _last_person(numbers: Numbers) -> Numbers:
@@ -149,16 +168,16 @@ def _auctions(chance: np.random.Generator, numbers: Numbers) -> pa.StructArray:
     hot_seller = FIRST_ID + _last_person(numbers) // HOT_IDS * HOT_IDS
     initial = _prices(chance, count)
     # An auction is open for about as long as it takes until others take its place in flight.
-    in_flight_us = AUCTIONS_IN_FLIGHT * EVENTS_OF_EPOCH // AUCTIONS_OF_EPOCH * 100
-    open_us = 1000 * (1 + chance.integers(0, 2 * in_flight_us // 1000, count))
-    expires = FIRST_MICROSECONDS + numbers * (1_000_000 // EVENTS_PER_SECOND) + open_us
+    in_flight_events = AUCTIONS_IN_FLIGHT * EVENTS_OF_EPOCH // AUCTIONS_OF_EPOCH
+    in_flight_ms = in_flight_events * 1000 // EVENTS_PER_SECOND
+    expires = _milliseconds(numbers) + 1 + chance.integers(0, 2 * in_flight_ms, count)
     return _struct(
         id=FIRST_ID + _last_auction(numbers),
         itemName=_texts(chance, count, 20),
         description=_texts(chance, count, 100),
         initialBid=initial,
         reserve=initial + _prices(chance, count),
-        expires=pa.array(expires, pa.timestamp("us", "UTC")),
+        expires=expires,
         seller=np.where(is_hot, hot_seller, _any_person(chance, numbers)),
         category=FIRST_CATEGORY + chance.integers(0, CATEGORIES, count),
         extra=_texts(chance, count, 300),

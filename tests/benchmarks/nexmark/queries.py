@@ -4,20 +4,17 @@ The same plan on a batch gives the expected answer. A query in output mode updat
 each change of a key; the last row of a key counts. A query in output mode append emits a window
 when the watermark has passed the window, so the newest windows are missing on a stream.
 
-Left out, with Spark's reason:
-
-    q4, q6   an aggregation over the joined maximum of each auction: Spark refuses a second
-             stateful operator in output mode update, and the first one has no window for append
-    q9, q19  the first rows of each auction by rank: Spark has no rank over a stream
-    q15, q16 distinct counts: Spark refuses them on a stream
+Spark refuses some of the plans on a stream: a second aggregation without a window (q4), ranks (q9,
+q19) and distinct counts (q15, q16). Other engines run these queries, and their answers are compared
+with the plan on a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 DELAY = "4 seconds"
@@ -67,6 +64,19 @@ def local_items(events: Events) -> DataFrame:
     return auctions.join(sellers, F.expr("seller = person")).select("name", "city", "state", "id")
 
 
+def _bids_while_open(events: Events) -> DataFrame:
+    """Each auction with the bids from its opening to its end."""
+    bids = events.bids.withColumnRenamed("dateTime", "bidTime")
+    is_open = F.expr("id = auction AND bidTime BETWEEN dateTime AND timestamp_millis(expires)")
+    return events.auctions.join(bids, is_open)
+
+
+def prices_of_categories(events: Events) -> DataFrame:
+    """q4: the average of the final prices of a category."""
+    final = _bids_while_open(events).groupBy("id", "category").agg(F.max("price").alias("final"))
+    return final.groupBy("category").agg(F.avg("final").alias("average"))
+
+
 def hot_items(events: Events) -> DataFrame:
     """q5: the auction with the most bids in each sliding window."""
     window = F.window("dateTime", "10 seconds", "2 seconds")
@@ -95,6 +105,15 @@ def new_sellers(events: Events) -> DataFrame:
     return both.select("id", "name", "window.start")
 
 
+def winning_bids(events: Events) -> DataFrame:
+    """q9: the highest bid of each auction, and the earliest of equal bids."""
+    best = Window.partitionBy("id").orderBy(F.desc("price"), "bidTime", "bidder", "url")
+    ranked = _bids_while_open(events).withColumn("place", F.row_number().over(best))
+    return ranked.where("place = 1").select(
+        "id", "seller", "category", "bidder", "price", "bidTime"
+    )
+
+
 def user_sessions(events: Events) -> DataFrame:
     """q11: the bids of each bidder until the bidder rests for ten seconds."""
     session = F.session_window("dateTime", "10 seconds").alias("session")
@@ -109,18 +128,50 @@ def bids_of_windows(events: Events) -> DataFrame:
     return counts.select("bidder", "bids", "window.start")
 
 
-def _bids_where(condition: str) -> Column:
-    return F.count(F.expr(f"CASE WHEN {condition} THEN 1 END"))
+RANKS = {
+    "low": "price < 10000",
+    "middle": "price >= 10000 AND price < 1000000",
+    "high": "price >= 1000000",
+}
+DAY = "yyyy-MM-dd"
+
+
+def _bids_by_rank() -> Iterator[Column]:
+    """The number of bids, and of bids of each rank of price."""
+    yield F.count("*").alias("bids")
+    for rank, condition in RANKS.items():
+        yield F.count(F.expr(f"CASE WHEN {condition} THEN 1 END")).alias(rank)
+
+
+def _distinct_by_rank(column: str) -> Iterator[Column]:
+    """The distinct values of a column, and those of bids of each rank of price."""
+    yield F.countDistinct(column).alias(f"{column}s")
+    for rank, condition in RANKS.items():
+        of_rank = F.expr(f"CASE WHEN {condition} THEN {column} END")
+        yield F.countDistinct(of_rank).alias(f"{rank}_{column}s")
+
+
+def _distinct_counts(events: Events, *keys: str) -> DataFrame:
+    grouped = events.bids.groupBy(*keys, F.date_format("dateTime", DAY).alias("day"))
+    distinct = (*_distinct_by_rank("bidder"), *_distinct_by_rank("auction"))
+    return grouped.agg(*_bids_by_rank(), *distinct)
+
+
+def counts_of_days(events: Events) -> DataFrame:
+    """q15: bids, distinct bidders and distinct auctions of each day, by price."""
+    return _distinct_counts(events)
+
+
+def counts_of_channels(events: Events) -> DataFrame:
+    """q16: the same for each channel and day."""
+    return _distinct_counts(events, "channel")
 
 
 def auction_statistics(events: Events) -> DataFrame:
     """q17: prices of each auction and day."""
-    day = F.date_format("dateTime", "yyyy-MM-dd").alias("day")
+    day = F.date_format("dateTime", DAY).alias("day")
     return events.bids.groupBy("auction", day).agg(
-        F.count("*").alias("bids"),
-        _bids_where("price < 10000").alias("low"),
-        _bids_where("price >= 10000 AND price < 1000000").alias("middle"),
-        _bids_where("price >= 1000000").alias("high"),
+        *_bids_by_rank(),
         F.min("price").alias("least"),
         F.max("price").alias("most"),
         F.sum("price").alias("sum"),
@@ -133,6 +184,12 @@ def last_bids(events: Events) -> DataFrame:
     return events.bids.groupBy("auction", "bidder").agg(last).select("auction", "bidder", "last.*")
 
 
+def highest_bids(events: Events) -> DataFrame:
+    """q19: the ten highest bids of each auction, with their places."""
+    best = Window.partitionBy("auction").orderBy(F.desc("price"), "dateTime", "bidder", "url")
+    return events.bids.withColumn("place", F.row_number().over(best)).where("place <= 10")
+
+
 def bids_of_category(events: Events) -> DataFrame:
     """q20: bids with their auction, in a category."""
     auctions = events.auctions.where("category = 10").withColumnRenamed("dateTime", "opened")
@@ -141,12 +198,17 @@ def bids_of_category(events: Events) -> DataFrame:
 
 QUERIES = {
     "q3": Query(local_items, "append"),
+    "q4": Query(prices_of_categories, "update", ("category",)),
     "q5": Query(hot_items, "append"),
     "q7": Query(highest_bid, "append"),
     "q8": Query(new_sellers, "append"),
+    "q9": Query(winning_bids, "update", ("id",)),
     "q11": Query(user_sessions, "append"),
     "q12": Query(bids_of_windows, "update", ("bidder", "start")),
+    "q15": Query(counts_of_days, "update", ("day",)),
+    "q16": Query(counts_of_channels, "update", ("channel", "day")),
     "q17": Query(auction_statistics, "update", ("auction", "day")),
     "q18": Query(last_bids, "update", ("auction", "bidder")),
+    "q19": Query(highest_bids, "update", ("auction", "place")),
     "q20": Query(bids_of_category, "append"),
 }

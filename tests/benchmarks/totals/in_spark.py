@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 import spark_state
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.benchmarks.benchmark_script import QUIET, kill_session
-from tests.benchmarks.nexmark.process import STATE_STORE, cpu_seconds
+from tests.benchmarks.nexmark.in_spark import STATE_STORE
+from tests.benchmarks.nexmark.meter import cpu_seconds
 from tests.support.processors.arrow_totals import ArrowTotals
 from tests.support.processors.processors import RunningTotals
 
