@@ -92,7 +92,7 @@ def last_of_key(query: str) -> dict[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def by_key(query: str, fold: Callable[[list[Bid]], Iterable[Any]]) -> dict[Any, tuple[Any, ...]]:
-    """What the function gives for all bids of each key."""
+    """Apply the function to all bids of each key."""
     keys = [*PROCESSED[query].keys]
     of_key: dict[tuple[Any, ...], list[Bid]] = {}
     for bid in ALL_BIDS:
