@@ -40,7 +40,7 @@ from checkpoint_store.epochs.operator_layout import (
     ManifestName,
 )
 from checkpoint_store.epochs.published_objects import PublishedObjects
-from checkpoint_store.epochs.subtask_groups import SubtaskGroup, SubtaskGroups
+from checkpoint_store.epochs.subtask_groups import SubtaskGroup, SubtaskGroups, digits_of
 from checkpoint_store.objects.named_object import unique_of_uuid
 from checkpoint_store.objects.object_store import ObjectStore
 
@@ -74,20 +74,20 @@ class CheckpointCompletion:
         return is_one or self._complete_groups(directory, run, parallelism)
 
     def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
-        """The subtasks that have published no barrier of `epoch` in this run. If a subtask has
-        published two barriers, completes the epoch with the barrier that counts. Costs one listing,
-        and a second listing if there are two barriers."""
+        """The subtasks that have published no barrier of `epoch` in this run. Costs two
+        listings."""
+        if self._published.manifests(epoch, run.number):
+            return ()
         names = self._barrier_names(EpochDirectory(epoch, run.number), parallelism)
         present = {name.subtask for name in names}
-        if len(present) == parallelism < len(names):
-            written = self._published.manifests(epoch, run.number)
-            if not _are_written(written, _attempts(names), is_contested=True):
-                self.complete(epoch, run, parallelism)
         return tuple(subtask for subtask in range(parallelism) if subtask not in present)
 
-    def knows_completed(self, epoch: int, run: Run) -> bool:
-        """True if this process has seen that the epoch is complete. Costs nothing."""
-        return self._published.has_listed(epoch, run.number)
+    def is_repeated(self, barrier: Barrier) -> bool:
+        """True if another attempt has published a barrier of this subtask, epoch and run. Costs one
+        listing."""
+        directory = EpochDirectory(barrier.epoch, barrier.run.number)
+        names = self._published.barriers(directory, digits_of(barrier.subtask))
+        return any(name.attempt != barrier.attempt for name in names)
 
     def _complete_group(
         self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup

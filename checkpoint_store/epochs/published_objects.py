@@ -9,7 +9,6 @@ because file names take most of the memory.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -65,8 +64,6 @@ class PublishedObjects:
     def __init__(self, store: ObjectStore, manifests: int = 4) -> None:
         self._store = store
         self._most_manifests = manifests
-        self._lock = threading.Lock()
-        self._newest_listed = (-1, -1)  # run and epoch of a manifest
         self._manifests = _remembered(manifests, _handles_of_checkpoint)
         self._barriers = _remembered(_REMEMBERED_BARRIERS, _handles_of_barrier)
         self._groups = _remembered(_REMEMBERED_GROUPS, _handles_of_barriers)
@@ -83,16 +80,7 @@ class PublishedObjects:
         return self._manifests_with(prefix)
 
     def _manifests_with(self, prefix: str) -> list[ManifestName]:
-        names = [*list_named(self._store, object_names.MANIFESTS, layout.parse_manifest, prefix)]
-        with self._lock:
-            listed = ((name.run_number, name.epoch) for name in names)
-            self._newest_listed = max((self._newest_listed, *listed))
-        return names
-
-    def has_listed(self, epoch: int, run_number: int) -> bool:
-        """True if a listing of this process has shown a manifest of this epoch and run, or a later
-        manifest. Costs nothing."""
-        return self._newest_listed >= (run_number, epoch)
+        return [*list_named(self._store, object_names.MANIFESTS, layout.parse_manifest, prefix)]
 
     def manifests_until(self, epoch: int) -> list[ManifestName]:
         """The names of the manifests of an epoch and of the epoch before. Costs one listing, for

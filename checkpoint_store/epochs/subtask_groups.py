@@ -53,11 +53,16 @@ class SubtaskGroups:
 
     def digits_of(self, group: SubtaskGroup) -> str:
         """The first digits of a subtask's number, which all subtasks of the group share."""
-        return f"{group.first:0{_DIGITS_OF_SUBTASK}d}"[: -self.digits]
+        return digits_of(group.first)[: -self.digits]
 
     @property
     def _size(self) -> int:
         return int(10**self.digits)
+
+
+def digits_of(subtask: int) -> str:
+    """The number of a subtask as in names of objects."""
+    return f"{subtask:0{_DIGITS_OF_SUBTASK}d}"
 
 
 HUNDREDS = SubtaskGroups()

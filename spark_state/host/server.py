@@ -195,7 +195,7 @@ def _may_be_sent_early(request: EpochRequest, epoch: DurableEpoch) -> bool:
     """
     has_clock = request.spec.processor.run_plan.inputs.tells_time
     is_small = epoch.output.bytes <= _SMALL_OUTPUT_BYTES
-    return is_small and not has_clock and not epoch.may_replace
+    return is_small and not has_clock and not epoch.is_repeated
 
 
 def _send_early(stream: BinaryIO, request: EpochRequest, epoch: DurableEpoch) -> None:

@@ -41,14 +41,6 @@ class EpochAttempt:
         """The writer of the attempt's files."""
         return self.checkpoints.files.written_by(self.by)
 
-    def may_replace(self) -> bool:
-        """Return True if an earlier attempt may have published a barrier of the epoch: if Spark
-        tries the task again, or if the epoch is complete before this attempt has published."""
-        by = self.by
-        return self.request.task.is_retry or self.checkpoints.completion.knows_completed(
-            by.epoch, by.run
-        )
-
     @contextmanager
     def timed(self, step: Phase) -> Iterator[None]:
         """Add the duration of a `with` block to a step."""

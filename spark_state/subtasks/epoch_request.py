@@ -137,10 +137,10 @@ class EpochTask:
     """A task of a micro-batch.
 
     `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
-    application; `run_id`: id of the query's run; `subtask` in [0, parallelism); `is_retry`: True if
-    Spark started an earlier attempt in the same stage; `ended_runs`: runs of queries that had ended
-    at the start of this run, as far as the driver knows; `start`: None if nobody looked at the
-    checkpoint before the query started, because the query was not started in Python.
+    application; `run_id`: id of the query's run; `subtask` in [0, parallelism); `ended_runs`: runs
+    of queries that had ended at the start of this run, as far as the driver knows; `start`: None if
+    nobody looked at the checkpoint before the query started, because the query was not started in
+    Python.
     """
 
     query_id: str
@@ -148,7 +148,6 @@ class EpochTask:
     epoch: int
     subtask: int
     attempt: int
-    is_retry: bool = False
     ended_runs: tuple[str, ...] = ()
     start: OperatorStart | None = None
 

@@ -32,6 +32,7 @@ from checkpoint_store.epochs.completed_checkpoint import Barrier
 from checkpoint_store.epochs.epoch_report import EpochReport
 from checkpoint_store.epochs.subtask_attempt import SubtaskAttempt
 from checkpoint_store.files.key_group_range import key_group_range_of_subtask
+from checkpoint_store.objects.parallel_requests import in_parallel
 from spark_state.checkpointing.fence import check_newest
 from spark_state.checkpointing.restore_plan import Restore
 from spark_state.errors import ConfigurationError, StateHostError
@@ -62,13 +63,13 @@ _BUSY_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class DurableEpoch:
-    """An epoch whose barrier is published. `output`: to be closed by the caller; `may_replace`:
-    True if the barrier may replace the barrier of an earlier attempt. Then a manifest may name the
-    earlier barrier until this epoch is completed."""
+    """An epoch whose barrier is published. `output`: to be closed by the caller; `is_repeated`:
+    True if another attempt has published a barrier. Then a manifest may name the other barrier
+    until this epoch is completed."""
 
     output: OutputSpool
     report: EpochReport
-    may_replace: bool
+    is_repeated: bool
 
 
 class HungSubtaskError(StateHostError):
@@ -176,10 +177,9 @@ class SubtaskSession:
             report = written.report(
                 self.state.backend, self._last_publish_ms, self.snapshots.failed
             )
-            may_replace = attempt.may_replace()
-            barrier = self._publish(written, report, unnamed)
+            barrier, is_repeated = self._publish(written, report, unnamed)
         self._seal(barrier)
-        return DurableEpoch(processed.output, report, may_replace), barrier
+        return DurableEpoch(processed.output, report, is_repeated), barrier
 
     @contextmanager
     def _turn(self, attempt: EpochAttempt) -> Iterator[RunningEpoch]:
@@ -274,8 +274,9 @@ class SubtaskSession:
 
     def _publish(
         self, written: WrittenEpoch, report: EpochReport, unnamed: UnnamedFiles
-    ) -> Barrier:
-        """Publish the barrier, which makes the epoch durable."""
+    ) -> tuple[Barrier, bool]:
+        """Publish the barrier, which makes the epoch durable. Return the barrier, and True if
+        another attempt has published a barrier."""
         attempt = written.processed.attempt
         with attempt.timed("publish"):
             barrier = written.barrier(self.state.backend, report)
@@ -286,8 +287,15 @@ class SubtaskSession:
                     f"epoch {attempt.by.epoch} is not published, for its files may have been "
                     f"deleted as orphans: {reason}. Nothing was changed; Spark tries the task again"
                 )
-            attempt.checkpoints.publish_barrier(barrier)
-        return barrier
+            # An attempt that Spark started before this attempt has published by now, or never will.
+            # So the listing need not wait for the put.
+            checkpoints = attempt.checkpoints
+            requests: tuple[Callable[[Barrier], bool | None], ...] = (
+                checkpoints.publish_barrier,
+                checkpoints.completion.is_repeated,
+            )
+            _, is_repeated = in_parallel(lambda request: request(barrier), requests)
+        return barrier, bool(is_repeated)
 
     def _seal(self, barrier: Barrier) -> None:
         """Seal the state with the files of the barrier, for the next epoch."""

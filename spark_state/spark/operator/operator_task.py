@@ -73,7 +73,6 @@ def _identify(context: TaskContext | None, operator: SentOperator) -> EpochTask:
         epoch=batch.epoch,
         subtask=subtask,
         attempt=context.taskAttemptId(),
-        is_retry=context.attemptNumber() > 0,
         ended_runs=ended_runs(context),
         start=named_start(context, batch.query_id, operator.name),
     )

@@ -35,15 +35,11 @@ def test_a_task_names_the_runs_that_its_driver_named(tmp_path: Path) -> None:
         "cowstate.endedRuns": "run-1,run-2",
     }
     context: Any = SimpleNamespace(
-        getLocalProperty=properties.get,
-        partitionId=lambda: 0,
-        taskAttemptId=lambda: 7,
-        attemptNumber=lambda: 1,
+        getLocalProperty=properties.get, partitionId=lambda: 0, taskAttemptId=lambda: 7
     )
     sent = SentOperator.of(operator(tmp_path))
     task = operator_task._identify(context, sent)
     assert (task.run_id, task.epoch, task.attempt) == (RUN, 3, 7)
-    assert task.is_retry
     assert task.ended_runs == ("run-1", "run-2")
     del properties["cowstate.endedRuns"]
     assert operator_task._identify(context, sent).ended_runs == ()
