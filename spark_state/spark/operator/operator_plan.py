@@ -8,6 +8,7 @@ input -> rows with their key group, see operator_input
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
 import warnings
@@ -66,6 +67,8 @@ _ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
 _LARGE_TYPES_KEY = "spark.sql.execution.arrow.useLargeVarTypes"
 _OUTPUT_MODES = ("append", "complete", "update")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+_log = logging.getLogger(__name__)
 
 
 def transform_with_state(
@@ -203,6 +206,12 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
         planned = operator_spec(operator, configuration, key_schema, spec, restored)
         function = streaming_task(planned)
         function.__name__ = function_name(planned)
+        _log.info(
+            "operator %r has %d subtasks in each batch; a smaller spark.cowstate.parallelism makes "
+            "batches of few rows quicker, and may differ at every restart",
+            operator,
+            planned.parallelism,
+        )
     _watch_queries(spark)
     emitted = rows.by_subtask.mapInArrow(function, output)
     return with_event_time(emitted, call.event_time_column_name, df)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,12 @@ def test_a_batch_dataframe_starts_every_key_without_state(spark: SparkSession) -
     for _ in range(2):
         totals = {row.key: (row.rows, row.total) for row in output.collect()}
         assert totals == totals_of(rows)
+
+
+def test_the_log_of_the_driver_has_the_number_of_subtasks(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    chosen = configured(stream.spark, {"spark.cowstate.parallelism": "3"})
+    with chosen, caplog.at_level(logging.INFO, "spark_state"):
+        stream.operator()
+    assert "operator 'RunningTotals' has 3 subtasks in each batch" in caplog.text
