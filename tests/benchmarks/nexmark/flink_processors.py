@@ -80,8 +80,9 @@ class BidsOfWindow(KeyedProcessFunction):
         self._bids.update(bids)
         yield Row(row[0], row[1], bids)
 
-    def on_timer(self, timestamp: int, context: Any) -> None:
+    def on_timer(self, timestamp: int, context: Any) -> Iterator[Row]:
         self._bids.clear()
+        return iter(())
 
 
 class DistinctCounts(KeyedProcessFunction):

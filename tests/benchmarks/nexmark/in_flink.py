@@ -175,6 +175,9 @@ def main() -> None:
     run = run_checked if task.kind == "checked" else run_timed
     try:
         result = run(Cluster(task), task)
+    except Exception as error:
+        # The text is in PyFlink's JVM, which ends below.
+        raise SystemExit(str(error)) from None
     finally:
         # PyFlink's JVM ends some seconds after Python, and would run beside the next engine.
         kill_processes_below()
