@@ -4,9 +4,8 @@
 
 Two subtasks run in turn in this process, each in a state host's session over a folder. A session
 sorts the rows by key, runs the processor, and writes changelog and barrier. CountRowsInArrow and
-CountRows of `python_state_plans` get the same tables. The benchmark measures the CPU seconds of
-each epoch after the first, without the threads that write snapshots, and prints medians and their
-ratio.
+CountRows get the same tables. The benchmark measures the CPU seconds of each epoch after the first,
+without the threads that write snapshots, and prints medians and their ratio.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from spark_state.processor.blocks import BlockSize
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, in_arrow
 from spark_state.subtasks.maintenance import Maintenance
 from tests.benchmarks.benchmark_script import parser_of, write_results
-from tests.benchmarks.python_state_plans import CountRows, CountRowsInArrow
+from tests.benchmarks.count_rows import CountRows
+from tests.benchmarks.python_state_plans import CountRowsInArrow
 from tests.support.operators.subtasks import Host, operator
 
 KEY_GROUPS = 128

@@ -52,8 +52,9 @@ from pyspark.sql import functions as F
 import spark_state
 from spark_state.spark.session.worker_sockets import SOCKETS_KEY
 from tests.benchmarks.benchmark_script import QUIET, parser_of, write_results
+from tests.benchmarks.count_rows import CountRows
 from tests.benchmarks.python_state import ROCKSDB
-from tests.benchmarks.python_state_plans import OUTPUT, CountRows
+from tests.benchmarks.python_state_plans import OUTPUT
 from tests.benchmarks.timed_worker_daemon import FOLDER_VARIABLE
 from tests.support.stores.moto_s3 import S3Server, moto_s3
 

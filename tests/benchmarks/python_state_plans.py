@@ -17,28 +17,11 @@ from pyspark.sql import DataFrame, Row
 
 import spark_state
 from spark_state import ArrowStatefulProcessor
-from tests.support.processors.processors import Processor
+from tests.benchmarks.count_rows import CountRows
 
 OUTPUT = "key string, count bigint"
 TTL_MS = 3_600_000
 Plan = Callable[[DataFrame], DataFrame]
-
-
-class CountRows(Processor):
-    """Processor with one exists, get and update per key. Emits the count."""
-
-    ttl_ms: int | None = None
-
-    def init(self, handle: Any) -> None:
-        self._handle = handle
-        self._count = handle.getValueState("count", "n bigint", self.ttl_ms)
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        count = self._count.get()[0] if self._count.exists() else 0
-        for _ in rows:
-            count += 1
-        self._count.update((count,))
-        yield Row(key=key[0], count=count)
 
 
 class CountForAnHour(CountRows):
