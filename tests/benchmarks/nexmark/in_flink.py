@@ -11,8 +11,10 @@ seconds, distinct aggregates in two steps, reuse of objects, and incremental che
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
+import traceback
 import urllib.request
 from datetime import datetime
 from pathlib import Path
@@ -175,10 +177,12 @@ def main() -> None:
     run = run_checked if task.kind == "checked" else run_timed
     try:
         result = run(Cluster(task), task)
-    except Exception as error:
-        # The text is in PyFlink's JVM, which ends below.
-        raise SystemExit(str(error)) from None
+    except Exception:
+        # The text of a Java error is in PyFlink's JVM, which ends below.
+        raise SystemExit(traceback.format_exc()) from None
     finally:
+        # Otherwise Py4J logs at the end of Python, behind an error, that the JVM has ended.
+        logging.disable()
         # PyFlink's JVM ends some seconds after Python, and would run beside the next engine.
         kill_processes_below()
     Path(sys.argv[2]).write_text(json.dumps(result))
