@@ -5,6 +5,9 @@ starts a host for each slot of the executor: one process imports the engine and 
 the imports cost CPU once. Each host has a session of its own, and the worker's
 environment without the variables that Spark set, above all the worker's secret. The host ends when
 the executor is gone.
+
+`python -m spark_state.host.launcher <pid of the executor> <hosts> <idle seconds>` starts the hosts
+before the first task.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spark_state.errors import StateHostError
 from spark_state.executor import (
     Executor,
     remove_directories_of_gone_executors,
+    running_executor,
     socket_path,
     working_for,
 )
@@ -161,3 +165,16 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
         return f"the state host ended with exit code {process.wait(_END_SECONDS)}"
     except subprocess.TimeoutExpired:
         return f"a state host that process {process.pid} forked ended"
+
+
+def main(pid: int, per_executor: int, idle_seconds: int) -> None:
+    """Start the hosts of the executor with this pid. Prints nothing if the hosts cannot start: the
+    first task tries again, and raises the error."""
+    executor = running_executor(pid)
+    if executor is not None:
+        with suppress(StateHostError):
+            connect(executor, 0, HostSettings(per_executor, idle_seconds)).close()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -42,6 +42,7 @@ from spark_state.spark.input.event_time_columns import with_event_time
 from spark_state.spark.input.operator_call import OperatorCall, lacks_protobuf
 from spark_state.spark.input.operator_input import OperatorInput, operator_input
 from spark_state.spark.operator.batch_task import batch_task
+from spark_state.spark.operator.early_hosts import start_hosts_early
 from spark_state.spark.operator.operator_task import streaming_task
 from spark_state.spark.operator.store_check import check_store
 from spark_state.spark.queries.classic_queries import check_classic_queries
@@ -193,6 +194,8 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     api.check_processor(call.processor)
     operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
+    if df.isStreaming:
+        start_hosts_early(spark, configuration.hosts)
     rows = operator_input(call, mode, operator, configuration, api)
     output = _struct(call.output_schema, "output_schema")
     spec = _processor_spec(call, api, mode, rows, output, configuration)

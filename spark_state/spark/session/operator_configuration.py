@@ -66,6 +66,11 @@ def is_local_master(master: str) -> bool:
     return master.startswith("local")
 
 
+def is_one_process(master: str) -> bool:
+    """Return True if the driver's JVM is the only executor."""
+    return is_local_master(master) and not master.startswith("local-cluster")
+
+
 def is_enabled(settings: Mapping[str, str]) -> bool:
     """Return True if Spark's own methods plan operators of cowstate in a session with these
     settings."""
@@ -195,7 +200,7 @@ def _refuse_relative_paths(given: Mapping[str, str]) -> None:
 
 
 def _default_store(facts: SessionFacts) -> str:
-    is_alone = is_local_master(facts.master) and not facts.master.startswith("local-cluster")
+    is_alone = is_one_process(facts.master)
     if facts.is_connect or not is_alone:
         raise ConfigurationError(
             f"{PREFIX}store is not set, and the executors of master {facts.master!r} need a common "
