@@ -201,9 +201,9 @@ def test_a_fold_with_tombstones_stands_for_the_rows_it_was_made_of(
     assert sorted(shown(tuples(again))) == sorted(shown(tuples(fold_state(whole, rules))))
 
 
-@given(batches, rules, st.integers(0, 6))
+@given(batches, rules, st.integers(0, 6), st.booleans())
 def test_changes_are_the_net_result_of_each_version(
-    history: Any, rules: FoldRules, start: int
+    history: Any, rules: FoldRules, start: int, folded: bool
 ) -> None:
     rows, model = numbered(history), Model(rules)
     base = [row for row in rows if row[0] < start]
@@ -213,31 +213,16 @@ def test_changes_are_the_net_result_of_each_version(
     expected = []
     for version in range(start, len(history)):
         expected += model.changes(version, (row for row in rows if row[0] == version))
-    tables = table(base, rules), table(changed, rules, versions=True)
+    before = table(base, rules)
+    if folded:
+        before = fold_state(before, rules, keep_tombstones=True)
+    tables = before, table(changed, rules, versions=True)
     made = fold_changes(*tables, rules)
     assert made.column_names == [*NAMES, "_change_type", "_commit_version"]
     assert shown(tuples(made)) == shown(expected)
     some = tuples(fold_changes(*tables, rules, ["share", "text"]))
     wanted = made.select(["text", "share", "_change_type", "_commit_version"])
     assert shown(some) == shown(tuples(wanted))
-
-
-@given(batches, rules, st.integers(0, 6), st.booleans())
-def test_the_state_at_the_start_with_the_changes_is_the_state_at_the_end(
-    history: Any, rules: FoldRules, start: int, folded: bool
-) -> None:
-    rows = numbered(history)
-    base = table([row for row in rows if row[0] < start], rules)
-    changed = table([row for row in rows if row[0] >= start], rules, versions=True)
-    state = shown(tuples(fold_state(base, rules)))
-    if folded:
-        base = fold_state(base, rules, keep_tombstones=True)
-    for *row, kind, _ in tuples(fold_changes(base, changed, rules)):
-        if kind in ("delete", "update_preimage"):
-            state.remove(repr(tuple(row)))
-        else:
-            state.append(repr(tuple(row)))
-    assert sorted(state) == sorted(shown(tuples(fold_state(table(rows, rules), rules))))
 
 
 @given(batches)

@@ -21,18 +21,6 @@ from tests.support.provider.adoption_jobs import contents
 pytestmark = pytest.mark.spark
 
 
-def test_a_key_that_is_a_struct_is_taken_over(spark: SparkSession, tmp_path: Path) -> None:
-    base = AdoptedJob(spark, tmp_path / "base", EveryState(), key=F.struct("key", "value"))
-    base.feed([("a", 1), (None, 2), ("b", 3), ("b", 3)])
-    base.on_spark()
-    expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
-    assert job.adopt("--apply", "--force") == 0
-    base.feed([("a", 1), (None, 2), ("b", 3), ("c", 4)])
-    expected.on_spark()
-    job.on_cowstate()
-    assert job.shown() == expected.shown()
-
-
 def test_a_float_in_a_struct_of_the_key_has_one_form_in_the_store(
     spark: SparkSession, tmp_path: Path
 ) -> None:
