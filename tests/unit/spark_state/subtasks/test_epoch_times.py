@@ -5,7 +5,9 @@ The script's rows are (key, event time in ms); the watermark is 10 ms behind the
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +22,8 @@ from spark_state.processor.input.epoch_inputs import EpochInputs
 from spark_state.processor.input.epoch_time import both_times
 from spark_state.processor.input.event_times import EventTimes
 from spark_state.processor.input.key_grouping import InputLayout
+from spark_state.processor.input.spilled_rows import SpilledRows
+from spark_state.processor.output_rows import OutputSpool
 from spark_state.subtasks.epoch_request import OperatorSpec
 from tests.support.operators.subtasks import Host, OpenHost, Totals, operator, table_of
 from tests.support.processors.processors import SeesTime
@@ -168,3 +172,39 @@ def test_a_barrier_has_the_newest_batch_time_that_its_subtask_knows(
     assert [time.batch_ms for time in all_times(host)] == [1000]
     run(host, 2, [("a", 60)])
     assert [time.batch_ms for time in all_times(host)] == [1002]
+
+
+def test_spilled_rows_have_the_same_watermarks_and_late_rows(opened: Callable[..., Host]) -> None:
+    scripts: list[Timed] = [
+        [("c", 50), ("b", None), ("a", 0)],
+        [("a", 1), ("b", 100), ("a", 101)],
+        [("a", 40), ("c", 3), ("b", 41)],
+    ]
+    plain, other = opened(), opened(operator="other")
+    assert other.session is not None
+    for epoch, rows in enumerate(scripts):
+        table = timed(rows, 1_000 + epoch, control=(0,))
+        expected = plain.run(epoch, table)
+        spilled = SpilledRows(
+            EpochInputs(LAYOUT, tells_time=True), EVENTS, tempfile.gettempdir(), part_bytes=1
+        )
+        for row in range(table.num_rows):
+            spilled.spill(table.slice(row, 1))
+        request = other.request(epoch, epoch + 1)
+        attempt = other.session.accept(request, lambda: None)
+        with closing(spilled), other.session.run(attempt, spilled) as durable:
+            pass
+        with durable.output as spool:
+            output = {row.pop("key"): tuple(row.values()) for row in rows_of(spool)}
+        assert output == expected
+        assert plain.report is not None
+        assert (durable.report.rows_in, durable.report.late_rows) == (
+            plain.report.rows_in,
+            plain.report.late_rows,
+        )
+    assert all_times(other) == all_times(plain)
+
+
+def rows_of(spool: OutputSpool) -> list[dict[str, Any]]:
+    """Return the rows that an epoch has emitted."""
+    return [row for batch in spool.read() for row in batch.to_pylist()]
