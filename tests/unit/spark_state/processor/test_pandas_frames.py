@@ -307,16 +307,6 @@ class TestOutput:
             assert isinstance(each, type(sparks.value))
             assert str(sparks.value).startswith(str(each).partition(" Output of key")[0])
 
-    def test_a_value_does_not_depend_on_those_of_other_frames(self) -> None:
-        schema = pa.schema([("v", pa.float32())])
-        alone = [pd.DataFrame({"v": [Decimal(text)]}) for text in ("1.005", "649954526457", "1E+3")]
-        separate = [row for frame in alone for row in emitted(frame, schema=schema)]
-        assert emitted(*alone, schema=schema) == separate
-
-    def test_without_safe_casts_fractions_are_cut_off(self) -> None:
-        form = PandasFrames("UTC", BlockSize(10, NO_BOUND), safe_casts=False)
-        assert emitted(pd.DataFrame({"k": ["x"], "n": [1.7]}), form=form) == [("x", 1)]
-
 
 def test_it_pickles() -> None:
     assert pickle.loads(pickle.dumps(FORM)) == FORM

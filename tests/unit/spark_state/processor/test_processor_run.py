@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import OutputRowError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.blocks import BlockSize
-from spark_state.processor.epoch_steps import EpochRun, handle_input_rows
 from spark_state.processor.input.epoch_time import EpochTime, ShownTime, both_times, no_time
 from spark_state.processor.pandas_frames import PandasFrames
 from spark_state.processor.pickles import dumps
@@ -75,69 +73,6 @@ class TestTime:
     ) -> None:
         spec = spec_of(SeesTime(), shown_time=shown_time)
         assert emitted(spec, new_backend(), table_of([("a", 1)], 8), time) == [seen]
-
-
-class EmitsAtTheEnd(RunningTotals):
-    """Emits nothing for rows; an expired timer emits and clears the key's totals."""
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        deltas = [*super().handleInputRows(key, rows, timerValues)]
-        return iter(deltas[:0])
-
-    def handleExpiredTimer(
-        self, key: Any, timerValues: Any, expiredTimerInfo: Any
-    ) -> Iterator[Row]:
-        count, total = self._totals.get()
-        self._totals.clear()
-        yield Row(key=key[0], rows=count, total=total)
-
-
-@dataclass(frozen=True)
-class ExpireTimers:
-    """A step that calls `handleExpiredTimer` for `keys`, all in key group 3."""
-
-    keys: tuple[str, ...]
-
-    def __call__(self, run: EpochRun) -> Iterator[Any]:
-        for key in self.keys:
-            run.check()
-            run.backend.set_current_key((key,), 3)
-            yield from run.processor.handleExpiredTimer((key,), run.timer_values, None)
-
-
-def in_group_3(rows: list[tuple[str, int]]) -> pa.Table:
-    table = table_of(rows, 8)
-    return table.set_column(2, table.field(2), pa.array([3] * len(rows), pa.int32()))
-
-
-class TestSteps:
-    def test_what_comes_after_the_keys_sees_and_changes_their_state(self) -> None:
-        spec = spec_of(EmitsAtTheEnd(), steps=(handle_input_rows, ExpireTimers(("b", "a"))))
-        backend = new_backend()
-        rows = in_group_3([("a", 1), ("b", 2), ("a", 10), ("c", 100)])
-        assert emitted(spec, backend, rows) == [("b", 1, 2), ("a", 2, 11)]
-        rows = in_group_3([("a", 5), ("b", 6)])
-        assert emitted(spec, backend, rows) == [("b", 1, 6), ("a", 1, 5)]
-        assert len(backend) == 1
-
-    def test_it_runs_without_any_rows(self) -> None:
-        spec = spec_of(EmitsAtTheEnd(), steps=(handle_input_rows, ExpireTimers(("a",))))
-        backend = new_backend()
-        emitted(spec_of(EmitsAtTheEnd()), backend, in_group_3([("a", 7)]))
-        assert emitted(spec, backend, pa.table({})) == [("a", 1, 7)]
-
-    def test_output_of_all_steps_is_in_their_order(self) -> None:
-        class EmitsBoth(EmitsAtTheEnd):
-            handleInputRows = RunningTotals.handleInputRows
-
-        spec = spec_of(EmitsBoth(), steps=(handle_input_rows, ExpireTimers(("b", "a"))))
-        rows = in_group_3([("b", 2), ("a", 1)])
-        assert emitted(spec, new_backend(), rows) == [
-            ("a", 1, 1),
-            ("b", 1, 2),
-            ("b", 1, 2),
-            ("a", 1, 1),
-        ]
 
 
 class TotalsOfFrames(RunningTotals):

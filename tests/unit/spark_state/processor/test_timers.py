@@ -57,17 +57,6 @@ class ListsTimers(TimerSessions):
         yield Row(key=key[0], rows=len(timers), total=expiredTimerInfo.getExpiryTimeInMs())
 
 
-class Reacts(TimerSessions):
-    """At a fired timer, deletes the next timer, and registers a timer whose time has passed."""
-
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
-        expiry_ms = expiredTimerInfo.getExpiryTimeInMs()
-        self._handle.deleteTimer(expiry_ms + 1)
-        if expiry_ms < 50:
-            self._handle.registerTimer(expiry_ms + 50)
-        yield Row(key=key[0], rows=0, total=expiry_ms)
-
-
 @pytest.mark.parametrize("time_mode", ["ProcessingTime", "EventTime"])
 def test_a_timer_fires_in_the_epoch_that_reaches_its_time_and_once(time_mode: str) -> None:
     epochs = TimedEpochs(TimerSessions(), time_mode)
@@ -101,39 +90,13 @@ def test_a_timer_for_a_time_that_has_come_fires_in_the_same_epoch_after_all_rows
     ]
 
 
-def test_a_deleted_timer_does_not_fire_and_deleting_none_does_nothing() -> None:
-    epochs = TimedEpochs(TimerSessions())
-    assert epochs.epoch([("a", 20), ("a", 30)], 0) == []
-    assert epochs.epoch([("a", -20), ("a", -99), ("b", -20)], 1) == []
-    assert epochs.epoch([], 100) == [("a", 4, 30)]
-
-
 def test_timers_are_listed_in_order_with_the_one_that_fires() -> None:
     epochs = TimedEpochs(ListsTimers())
     assert epochs.epoch([("a", 30), ("a", 10), ("a", 20), ("a", 20), ("b", 40)], 0) == [
         ("a", 3, 60),
         ("b", 1, 40),
     ]
-    assert epochs.epoch([], 20) == [("a", 3, 10), ("a", 2, 20)]
-
-
-def test_what_is_due_is_decided_before_the_first_timer_fires() -> None:
-    epochs = TimedEpochs(Reacts())
-    epochs.epoch([("a", 1), ("a", 2)], 0)
-    assert [total for _, _, total in epochs.epoch([], 100)] == [1, 2]
-    assert [total for _, _, total in epochs.epoch([], 100)] == [51, 52]
-    assert epochs.epoch([], 1000) == []
-
-
-@pytest.mark.parametrize("from_snapshot", [False, True])
-def test_timers_are_state_that_a_restart_goes_on_with(from_snapshot: bool) -> None:
-    epochs = TimedEpochs(TimerSessions())
-    epochs.epoch([("a", 10), ("a", 20), ("b", 20), ("c", 30)], 0)
-    epochs.epoch([("c", -30)], 15)
-    epochs.restart(from_snapshot=from_snapshot)
-    assert epochs.epoch([], 100) == [("a", 0, 20), ("b", 1, 20)]
-    epochs.restart(from_snapshot=from_snapshot)
-    assert epochs.epoch([], 1000) == []
+    assert epochs.epoch([("c", 50)], 20) == [("c", 1, 50), ("a", 3, 10), ("a", 2, 20)]
 
 
 def test_an_epoch_that_is_rolled_back_registers_deletes_and_fires_no_timer() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from checkpoint_store.errors import (
     StoreMismatchError,
     VersionNotRetainedError,
 )
-from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_files import AttemptFiles
@@ -139,13 +137,6 @@ def test_a_new_query_begins_with_a_savepoint(query: Query) -> None:
     from_it = replace(OFTEN, restore_from=source)
     output = replace(query, folder=query.folder / "new").run(range(1), 1, checkpoints=from_it)
     assert output == dict.fromkeys(KEYS, (4, 3))
-
-
-def test_an_older_epoch_may_be_asked_for(query: Query) -> None:
-    query.run(range(5))
-    query.save(epoch=2)
-    assert stored_totals(query.saved) == dict.fromkeys(KEYS, (3, 3))
-    assert stored_totals(query.saved) == stored_totals(query.store, 2)
 
 
 def test_all_operators_of_a_query_get_one(query: Query) -> None:
@@ -439,13 +430,6 @@ def test_a_savepoint_that_fails_is_no_store_of_an_epoch(
     shutil.rmtree(query.store)
     with pytest.raises(CheckpointStoreError, match="holds no version yet"):
         query.restore()
-
-
-def test_databases_need_rocksdict(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    query.run(range(5), backend=BACKENDS["rocksdb"])
-    monkeypatch.setitem(sys.modules, "spark_state.rocksdb.database_restore", None)
-    with pytest.raises(DatabaseReaderError, match=r"pip install 'cowstate\[rocksdb\]'"):
-        query.save()
 
 
 def test_the_commands_tell_what_they_wrote(

@@ -194,24 +194,6 @@ def test_the_orphan_sweep_takes_what_no_barrier_names(
     query.run(1)
 
 
-def test_a_snapshot_of_an_undone_epoch_is_not_used(query: Query) -> None:
-    query.restart(1)
-    query.run(2)
-    (host,) = query.hosts
-    host.epoch(query.epoch, [("key 1", 1000)], attempt=50)
-    host.finish_maintenance()
-    rows = [("key 1", 1)]
-    count, total = query.expected["key 1"]
-    assert host.epoch(query.epoch, rows, attempt=51) == {"key 1": (count + 1, total + 1)}
-    query.expected["key 1"] = (count + 1, total + 1)
-    query.epoch += 1
-    for host in query.hosts:
-        host.close()
-    query._runs += 1
-    query.restart(2)
-    query.run(3)
-
-
 Damage = Callable[[Path], object]
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -284,8 +285,10 @@ def test_a_part_that_cannot_be_written_does_not_stop_the_query(
         assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
 
 
-def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:
-    host = open_host(min_epochs_for_snapshot=2)
+@pytest.mark.parametrize("kind", ["heap", "rocksdb"])
+def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost, kind: Any) -> None:
+    backend = BackendSettings(kind=kind)
+    host = open_host(min_epochs_for_snapshot=2, backend=backend)
     host.epoch(0, ROWS_A)
     host.epoch(1, [("a", 1000)], attempt=2)
     assert host.session is not None
@@ -294,7 +297,7 @@ def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:
     assert host.session.snapshots._pending.done()
     assert host.epoch(1, ROWS_A, attempt=3) == {"a": (2, 2)}
     host.epoch(2, ROWS_A, attempt=4)
-    assert open_host(run_id="run-2").epoch(3, ROWS_A) == {"a": (4, 4)}
+    assert open_host(run_id="run-2", backend=backend).epoch(3, ROWS_A) == {"a": (4, 4)}
 
 
 def test_a_snapshot_that_cannot_be_taken_does_not_stop_the_query(

@@ -29,14 +29,6 @@ def handle_of(folder: Path, subtask: int = 0) -> OperatorStateHandle | None:
     return newest.barriers[subtask].operator_state
 
 
-def test_a_host_that_takes_over_has_what_the_other_had(open_host: OpenHost) -> None:
-    here, there = open_host(NotesValues()), open_host(NotesValues())
-    for epoch in range(6):
-        host = here if epoch % 3 else there
-        host.epoch(epoch, [("a", epoch + 1)])
-    assert held_by(host) == Held([1, 2, 3, 4, 5, 6], [6])
-
-
 def test_an_attempt_that_cannot_publish_leaves_it_as_it_was(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
