@@ -27,7 +27,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from spark_state.errors import ConfigurationError
-from spark_state.live_state import LiveView, live_view
+from spark_state.live_state import ROWS_PER_BATCH, LiveView, live_view
 from tests.support.eventually import PATIENCE_SECONDS, eventually
 from tests.support.operators.scripted_reader import (
     SCHEMA,
@@ -81,6 +81,15 @@ def test_a_refresh_without_a_new_epoch_only_lists() -> None:
     with following(1, rows(1)) as (reader, view):
         view.refresh()
         assert reader.calls == ["info"]
+
+
+def test_an_epoch_of_more_rows_than_a_batch_is_whole() -> None:
+    many = range(2 * ROWS_PER_BATCH + 10)
+    with following(1, rows(*many)) as (reader, view):
+        reader.commit(2, {**rows(*many[::2], count=2), **rows(-1)})
+        view.refresh()
+        assert dict(view) == {-1: value(-1), **{key: value(key, 2) for key in many[::2]}}
+        assert view.snapshot().to_arrow().num_rows == len(view)
 
 
 def test_a_view_is_answered_while_the_store_is_read() -> None:

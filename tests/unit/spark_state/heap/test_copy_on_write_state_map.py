@@ -28,6 +28,65 @@ from tests.support.operators.state_map_chains import (
 from tests.support.operators.state_map_model import ChosenHashKey, check_map
 
 
+def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
+    k13, k23, k42 = key(13), key(23, 42), key(42)
+    entries: Map = CopyOnWriteStateMap(list)
+    entries.put(k23, [3])
+    entries.put(k42, [7])
+    old42, old23 = bucket(entries, 42)
+    assert (entries.state_map_version, entries.highest_required_snapshot_version) == (0, 0)
+    assert [(entry.entry_version, entry.state_version) for entry in (old42, old23)] == [
+        (0, 0),
+        (0, 0),
+    ]
+
+    first = entries.snapshot()
+    assert (first.version, entries.state_map_version) == (1, 1)
+    assert (entries.snapshot_versions, entries.highest_required_snapshot_version) == ({1}, 1)
+
+    entries.put(k13, [2])
+    (new13,) = bucket(entries, 13)
+    assert (new13.entry_version, new13.state_version) == (1, 1)
+    assert bucket(entries, 42) == [old42, old23]
+
+    state23 = owned(entries, k23)
+    new42, new23 = bucket(entries, 42)
+    assert new42 is not old42
+    assert new23 is not old23
+    assert (new42.entry_version, new42.state_version) == (1, 0)
+    assert (new23.entry_version, new23.state_version) == (1, 1)
+    assert new42.state is old42.state
+    assert state23 is new23.state
+    assert state23 is not old23.state
+    assert state23 == old23.state == [3]
+
+    state42 = owned(entries, k42)
+    assert bucket(entries, 42) == [new42, new23]
+    assert (new42.entry_version, new42.state_version) == (1, 1)
+    assert state42 is not old42.state
+    assert content(first) == {23: [3], 42: [7]}
+
+    first.release()
+    assert (entries.snapshot_versions, entries.highest_required_snapshot_version) == (set(), 0)
+
+    second = entries.snapshot()
+    assert (second.version, entries.state_map_version) == (2, 2)
+    assert entries.highest_required_snapshot_version == 2
+
+    entries.remove(k23)
+    (newer42,) = bucket(entries, 42)
+    assert newer42 is not new42
+    assert (newer42.entry_version, newer42.state_version) == (2, 1)
+    assert newer42.state is new42.state
+    assert new42.next is new23
+    assert bucket(entries, 13) == [new13]
+    assert content(second) == {13: [2], 23: [3], 42: [7]}
+    assert content(entries) == {13: [2], 42: [7]}
+
+    second.release()
+    assert (entries.snapshot_versions, entries.highest_required_snapshot_version) == (set(), 0)
+
+
 def test_an_owned_state_is_the_same_object_until_the_next_snapshot() -> None:
     put = [1]
     entries: Map = CopyOnWriteStateMap(list)

@@ -57,6 +57,17 @@ class ListsTimers(TimerSessions):
         yield Row(key=key[0], rows=len(timers), total=expiredTimerInfo.getExpiryTimeInMs())
 
 
+class Reacts(TimerSessions):
+    """At a fired timer, deletes the next timer, and registers a timer whose time has passed."""
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+        expiry_ms = expiredTimerInfo.getExpiryTimeInMs()
+        self._handle.deleteTimer(expiry_ms + 1)
+        if expiry_ms < 50:
+            self._handle.registerTimer(expiry_ms + 50)
+        yield Row(key=key[0], rows=0, total=expiry_ms)
+
+
 @pytest.mark.parametrize("time_mode", ["ProcessingTime", "EventTime"])
 def test_a_timer_fires_in_the_epoch_that_reaches_its_time_and_once(time_mode: str) -> None:
     epochs = TimedEpochs(TimerSessions(), time_mode)
@@ -97,6 +108,14 @@ def test_timers_are_listed_in_order_with_the_one_that_fires() -> None:
         ("b", 1, 40),
     ]
     assert epochs.epoch([("c", 50)], 20) == [("c", 1, 50), ("a", 3, 10), ("a", 2, 20)]
+
+
+def test_what_is_due_is_decided_before_the_first_timer_fires() -> None:
+    epochs = TimedEpochs(Reacts())
+    epochs.epoch([("a", 1), ("a", 2)], 0)
+    assert [total for _, _, total in epochs.epoch([], 100)] == [1, 2]
+    assert [total for _, _, total in epochs.epoch([], 100)] == [51, 52]
+    assert epochs.epoch([], 1000) == []
 
 
 def test_an_epoch_that_is_rolled_back_registers_deletes_and_fires_no_timer() -> None:

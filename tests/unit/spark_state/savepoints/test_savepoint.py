@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from checkpoint_store.errors import (
     StoreMismatchError,
     VersionNotRetainedError,
 )
+from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.objects.local_object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_files import AttemptFiles
@@ -430,6 +432,13 @@ def test_a_savepoint_that_fails_is_no_store_of_an_epoch(
     shutil.rmtree(query.store)
     with pytest.raises(CheckpointStoreError, match="holds no version yet"):
         query.restore()
+
+
+def test_databases_need_rocksdict(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    query.run(range(5), backend=BACKENDS["rocksdb"])
+    monkeypatch.setitem(sys.modules, "spark_state.rocksdb.database_restore", None)
+    with pytest.raises(DatabaseReaderError, match=r"pip install 'cowstate\[rocksdb\]'"):
+        query.save()
 
 
 def test_the_commands_tell_what_they_wrote(

@@ -48,6 +48,17 @@ class Drivers:
         return cls(first, open_host(run_id="run-2", start=start))
 
 
+def test_a_second_driver_that_falls_behind_costs_no_committed_epoch(open_host: OpenHost) -> None:
+    drivers = Drivers.at_epoch(open_host, 6)
+    drivers.first.epoch(6, ROWS_A)
+    assert drivers.second.epoch(6, [("a", 3)], attempt=9) == {"a": (7, 9)}
+    # Spark's commit log refuses the second driver, so the first driver goes on, and fails at once.
+    with pytest.raises(FencedError, match="run 2, a newer run, has begun with epoch 6"):
+        drivers.first.epoch(7, ROWS_A)
+    restarted = open_host(run_id="run-3", start=OperatorStart(PLACE, newest_epoch=6))
+    assert restarted.epoch(7, ROWS_A) == {"a": (8, 8)}
+
+
 def test_a_driver_notices_a_run_that_has_begun_far_behind_it(open_host: OpenHost) -> None:
     drivers = Drivers.at_epoch(open_host, 6)
     publish = drivers.second.checkpoints.publish_barrier
