@@ -2,9 +2,9 @@
 
 `open_store(url)` opens a reader for a table, for the state of a Python operator, or for the state
 of a query on the state store provider. The reader gives any version as an Arrow table, without
-Spark. `read_progress(url)` reads the progress of operators' epochs. The errors here are the errors
-that users meet. `docs/checkpoint_format.md` draws the written bytes. Writers start from
-`completed_checkpoint_store` and `table_store`.
+Spark. `read_progress(url)` reads the progress of operators' epochs. The package exports the errors
+that users may meet. `docs/checkpoint_format.md` draws the written bytes. Code that writes states
+begins with the modules `completed_checkpoint_store` and `table_store`.
 """
 
 from importlib import import_module

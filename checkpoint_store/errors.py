@@ -1,4 +1,4 @@
-"""Errors of the checkpoint store, named after the caller's way out.
+"""Errors of the checkpoint store. The tree says what the caller can do after each error.
 
     CheckpointStoreError
     ├── ObjectMissingError      a named object is gone: restore the object, or go back in time
@@ -25,9 +25,9 @@
     ├── TimestampOutOfRangeError  no version is known for a time: ask for another time
     └── UnknownColumnError      a state has no column of a name: ask for a column of the state
 
-`provider_errors` has the errors of reading the provider's files, `operator_errors` the errors of
-asking for operators at a URL without operators, `run_errors` the errors of contradicting runs.
-Every error that cowstate raises on purpose is a CowstateError.
+`provider_errors` has the errors of reading the provider's files, `operator_errors` the errors for a
+URL without operators, `run_errors` the errors about runs in conflict. Every error that cowstate
+raises on purpose is a CowstateError.
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
 """
@@ -54,7 +54,7 @@ class CowstateError(Exception):
     """Base of every error that cowstate raises on purpose.
 
     An error with values is a dataclass of the values, but compares and hashes like any exception.
-    `words`: the words of the interface that the user called.
+    `words`: advice in the terms of the interface that the user called, see interface_words.
     """
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class ObjectExistsError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StoreUnavailableError(CheckpointStoreError):
-    """The store kept failing for `seconds`; `problem` is the failure of the last attempt."""
+    """The call `operation` to the store kept failing for `seconds`. `problem`: the last failure."""
 
     url: str
     operation: str
@@ -138,7 +138,8 @@ class StoreAccessError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class PartialEpochError(CheckpointStoreError):
-    """An epoch has barriers of some subtasks only, and no epoch may build upon it (I5)."""
+    """An epoch has the barriers of only some subtasks, so no epoch may build upon this epoch (I5).
+    `present`, `missing`: the subtasks with and without a barrier."""
 
     url: str
     epoch: int
@@ -211,9 +212,9 @@ class LostFilesError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class LostVersionError(CheckpointStoreError):
-    """A version of a table that held batches of a query is gone. `name`: the version's object;
-    `batch`: the batch that the query writes now; `newest`: the query's last batch in the table,
-    None if the table has none."""
+    """A version of a table is gone, and the version held batches of a query. `name`: the version's
+    object; `batch`: the batch that the query writes now; `newest`: the query's last batch in the
+    table, None if the table has no batch of the query."""
 
     url: str
     name: str
@@ -233,7 +234,8 @@ class LostVersionError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class UncertainCommitError(CheckpointStoreError):
-    """A commit of `version` waited so long that retention has deleted the preceding version."""
+    """A commit of `version` took so long that retention deleted the preceding version, and nothing
+    tells if the version came in time. `newest`: the table's newest version."""
 
     url: str
     version: int
@@ -308,7 +310,7 @@ class WrittenTwiceError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StoreMismatchError(CheckpointStoreError):
-    """A store was created for something else than the caller opens it for."""
+    """A store was created with another value of `field` than the caller expects."""
 
     url: str
     field: str
@@ -339,8 +341,8 @@ class TableMismatchError(StoreMismatchError):
 
 @dataclass(eq=False)
 class NotATableError(CheckpointStoreError):
-    """The place for a new table is taken by the store of an operator, or by foreign files and
-    directories. `strangers`: the files and directories there."""
+    """A table cannot be created at `url`, because an operator's store, or foreign files and
+    directories, are there. `strangers`: the names of these files and directories."""
 
     url: str
     strangers: tuple[str, ...]

@@ -52,7 +52,7 @@ def history_in(
     open_place: OpenStore | None = None,
 ) -> StateHistory:
     """Open the versions of the state in an object store, as `open_history` does. `open_place`:
-    opens the object store that has the state of a checkpoint."""
+    opens the object store that a checkpoint names as the place of its state."""
     table = TableStore(store)
     metadata = table.metadata()
     if metadata is not None:

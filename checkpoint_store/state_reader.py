@@ -61,7 +61,8 @@ _Added = list[tuple[StateVersion, tuple[StateHandle, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class _AskedChanges:
-    """The part of the changes that a caller asks for. `names`: the columns of the result."""
+    """The part of the changes that a caller asks for. `key_groups`: None means all. `preimages`:
+    False leaves preimages out, see `StateReader.changes`. `names`: the columns of the result."""
 
     key_groups: KeyGroupRange | None
     preimages: bool
@@ -203,15 +204,16 @@ class StateReader:
         oldest version counts as if it had added its whole state. `end` None means the newest
         version.
 
-        A preimage needs the state at `start`. The reader takes the changed keys of the state from
-        its memory, or else reads them.
+        A preimage needs the state at `start`. The reader takes this state from its StateCache, if
+        possible, and otherwise reads the rows of the changed keys from files.
 
         Without `preimages` only the changes are read: every put is an update_postimage, and every
         delete is a delete without values. In this case the version `start` may be gone, if the next
-        version was built upon `start`. Some states need the state at `start` nevertheless, because
-        a row alone does not tell the result for a key: lists, maps and expiring values, where only
-        the preimages are left out; tables whose rows have a sequence; tables where a null keeps the
-        old value.
+        version was built upon `start`. In some states a row alone does not tell the result for a
+        key, so the reader always needs the state at `start`. For lists, maps and expiring values,
+        the result is then the changes with preimages, without the preimage rows. For tables whose
+        rows have a sequence, and tables where a null keeps the old value, the result is the same as
+        with `preimages`.
 
         `columns`: the wanted columns of the result; None means all. Raises ValueError if `start` is
         after `end`, and UnknownColumnError.
@@ -270,9 +272,9 @@ class StateReader:
         schema: pa.Schema,
         key_groups: KeyGroupRange | None,
     ) -> list[pa.Table]:
-        """Read the rows that each version added, as a table for each version. The files of all
-        versions are read in parallel. A last table without rows has the columns, even if `added` is
-        empty."""
+        """Read the rows that each version added. The result has a table for each version and, at
+        the end, a table without rows, which has the columns even if `added` is empty. The files of
+        all versions are read in parallel."""
         wanted = self._all_or(key_groups)
         files = [handles for _, handles in added]
         read = read_files_of_each(self._history, files, wanted, flatten(shape, schema))
@@ -285,9 +287,9 @@ class StateReader:
         last: StateVersion,
         key_groups: KeyGroupRange | None,
     ) -> list[pa.Table]:
-        """Read the rows of the state at `base` for the keys in `changed`, in order, and perhaps
-        rows of other keys. Read all rows if the state expires: any key may lose a value by expiry,
-        without a row in `changed`."""
+        """Read the rows of the state at `base` for the keys in `changed`, in the order in which
+        rows apply; the result may have rows of other keys, too. Read all rows if the state expires,
+        because any key may lose a value by expiry, without a row in `changed`."""
         shape, schema = last.shape, folded_schema(last.shape)
         if not changed.num_rows and not shape.expires:
             return []
@@ -356,8 +358,8 @@ class StateReader:
     def _wanted(
         self, shape: StateShape, columns: Sequence[str] | None
     ) -> tuple[pa.Schema, list[str]]:
-        """Return the columns to fold, which are the key and the wanted columns; and the wanted
-        names."""
+        """Return two values: the columns to fold, which are the key columns and the wanted columns;
+        and the names of the wanted columns."""
         schema = flat_schema(shape)
         names = self._known(columns, shape.columns)
         if shape.has_elements:
@@ -369,7 +371,8 @@ class StateReader:
         return self._known(columns, (*shape.columns, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
 
     def _known(self, columns: Sequence[str] | None, all_columns: tuple[str, ...]) -> list[str]:
-        """Return the wanted columns, of `all_columns`. Raises UnknownColumnError."""
+        """Return the names in `columns`, or `all_columns` if `columns` is None. Raises
+        UnknownColumnError for a name that is not in `all_columns`."""
         names = list(all_columns if columns is None else columns)
         for name in names:
             if name not in all_columns:
@@ -415,7 +418,8 @@ def _joined(tables: Sequence[pa.Table], versions: Sequence[VersionInfo]) -> pa.T
 
 
 def _shown(changes: pa.Table, names: Sequence[str], added: _Added) -> pa.Table:
-    """Select the asked columns. Among these may be the commit time of each change's version."""
+    """Select the columns `names` of changes. If `names` has the commit timestamp, add the commit
+    time of each change's version."""
     if COMMIT_TIMESTAMP in names:
         infos = [version.info for version, _ in added]
         numbers = pa.array([info.version for info in infos], pa.int64())

@@ -75,7 +75,7 @@ def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of the first cause."""
+    """The first line of the message of the error's root cause."""
     while (cause := getattr(error, "_cause", None)) is not None:
         error = cause
     java = getattr(error, "java_exception", None)

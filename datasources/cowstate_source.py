@@ -4,7 +4,7 @@ Where cowstate is installed, Spark finds the format itself, by module `pyspark_c
 session that was started before the installation, call
 `spark.dataSource.register(CowStateDataSource)`.
 
-    schema             source_schema; table_declaration, if the catalog asks
+    schema             source_schema; table_declaration, if the jar asks for a check of a table
     spark.read         table_source
     spark.readStream   table_stream
     df.write           table_sink
@@ -84,7 +84,8 @@ class CowStateDataSource(DataSource):
 
     @_told_shortly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """The reader of a stream. A refused stream raises its error at the first offset."""
+        """The reader of a stream. If cowstate refuses the stream, this method raises no error: the
+        reader raises the error when Spark asks for offsets or partitions."""
         from datasources.streams.table_stream import table_stream_reader
 
         return table_stream_reader(self.options, schema)

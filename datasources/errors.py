@@ -1,11 +1,11 @@
-"""Errors of tables, named by the caller's way out.
+"""Errors of the sink and the streams of `format("cowstate")`. Every message says what to do.
 
     CowstateError (spark_state.errors)
     ├── InputRowError           rows break a rule of the table; the table did not change
     │   ├── DuplicateKeyError   a batch has several rows of a key, and no rule for the winner
     │   ├── NullKeyError        a key column is null
     │   └── NullSequenceError   a row has no value in the column that orders the rows of a key
-    ├── StateReplacedError      the URL of a stream has another state than the stream has read
+    ├── StateReplacedError      the state at a stream's URL is not the state that the stream read
     └── EpochsTakenBackError    the stream has handed out epochs that no longer count
 
 Every error keeps its values as attributes. Errors cross processes, so every error can be pickled.
@@ -75,9 +75,9 @@ class NullSequenceError(InputRowError):
 
 @dataclass(eq=False)
 class StateReplacedError(CowstateError):
-    """Another state at `url` than the state that a stream has read. `fact`: a fixed property in
-    which the two states differ. `former`: the value of `fact` in the state that the stream has
-    read. `present`: the value in the state now at the URL."""
+    """State at `url` that is not the state which a stream has read so far. `fact`: a fixed property
+    in which the two states differ. `former`: the value of `fact` in the state that the stream has
+    read. `present`: the value of `fact` in the state now at the URL."""
 
     url: str
     fact: str

@@ -3,9 +3,10 @@
     python -m scripts.provider_matrix [--spark 4.2 ...] [--java 17 ...] [-- arguments of pytest]
 
 Each version of Spark has a virtual environment in build/matrix, made once, with the newest PySpark
-of the version. The jar is compiled on the Spark of the interpreter that runs this script, the
-newest Spark, as for a release. Java is what JAVA_HOME_17 and JAVA_HOME_21 name, or an installed
-Java. The exit status is 1 if a test failed anywhere.
+of the version. One jar is compiled for all environments, on the Spark of the interpreter that runs
+this script: the newest Spark, as for a release. JAVA_HOME_17 and JAVA_HOME_21 name the homes of
+Java; without these variables an installed Java is used. The exit status is 1 if a test failed
+anywhere.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def python_with(spark: str) -> Path:
 
 
 def python_of(name: str, replaced: Sequence[str]) -> Path:
-    """The interpreter of an environment of the tests. Makes the environment if need be. `replaced`:
-    arguments of the last run of pip, for packages that replace packages of the requirements."""
+    """The interpreter of the environment `name`. Makes the environment if need be. `replaced`:
+    arguments of pip, to install packages that replace packages of cowstate's requirements."""
     environment = ENVIRONMENTS / name
     python = environment / "bin" / "python"
     made = environment / "made"
@@ -101,7 +102,7 @@ def java_home(major: int) -> Path:
 
 
 def major_of(home: Path) -> int | None:
-    """The version of the Java at a place; None if no Java runs there."""
+    """The major version of the Java in the directory `home`; None if no Java runs from there."""
     try:
         run = subprocess.run(
             [home / "bin" / "java", "-version"], capture_output=True, text=True, check=True

@@ -24,7 +24,7 @@ from spark_state.jvm.scala_compiler import compile_jar, spark_jars  # noqa: E402
 
 
 def unformatted(*, write: bool) -> list[str]:
-    """The files that are not formatted. `write`: format these files."""
+    """The files that are not formatted. `write`: True to format these files."""
     formatter = ROOT / "scripts" / "ScalaFormat.scala"
     jars = pinned_jars(ROOT / "scripts" / "scalafmt.sha256", JARS)
     # The name has the checksum of the source, so a changed source is compiled anew.

@@ -84,8 +84,9 @@ def columns_of_files() -> dict[str, set[tuple[str, ...]]]:
 
 
 def differences_of_readers(spark: SparkSession, name: str, way: str) -> list[str]:
-    """Find the differences between the states of a query that Spark 4.1 has read, and the states
-    that this Spark and the reader without Spark read now."""
+    """Compare the states that Spark 4.1 has read from a query's checkpoint with the states that the
+    installed Spark and cowstate's reader without Spark read now. Return the differences. `way`: a
+    key of WAYS."""
     folder = folder_of(FOLDER, name, way)
     run = ProviderRun(spark, OPERATOR_JOBS[name][0], COWSTATE, folder)
     expected = json.loads((folder / STATES).read_text())

@@ -41,8 +41,9 @@ _DIRECTORY = re.compile(r"(?P<pid>\d+)-(?P<started>[0-9a-f]+)-(?P<namespace>[0-9
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """The parent process of hosts: the hosts end with the executor. `started`: start time of the
-    process, see _start_of; detects a reused pid."""
+    """The executor's process, to which hosts belong: hosts end when the process ends. `started`:
+    start time of the process, see _start_of, which tells the process from a later process with the
+    same pid."""
 
     pid: int
     started: int
@@ -70,10 +71,9 @@ def running_executor(pid: int) -> Executor | None:
 
 
 def _start_of(pid: int) -> int:
-    """Return when a process started, in hundredths of a second of a clock that is never set. On
-    Linux the value is field 22 of /proc/<pid>/stat, the time since boot. The create_time of psutil
-    is unsuitable: it includes the time of boot, which changes whenever the system's clock is
-    set."""
+    """Return the start time of a process, in hundredths of a second. On Linux: the time since boot,
+    field 22 of /proc/<pid>/stat. On other systems: psutil's create_time. On Linux create_time is
+    unsuitable, because it changes whenever the system's clock is set."""
     stat_file = Path(f"/proc/{pid}/stat")
     if sys.platform != "linux":
         return int(psutil.Process(pid).create_time() * 100)
@@ -161,8 +161,8 @@ def private_directory(root: Path, executor: Executor) -> Path:
 
 def _is_private(path: Path) -> bool:
     """Return True if a directory exists and only this user may use it. Bits such as set-group-ID do
-    not matter: a new directory inherits such bits. A default ACL may name further rights, but the
-    rights of the group mask the ACL's rights, and the group has none."""
+    not matter: a new directory inherits such bits. An ACL may give rights to more users, but the
+    group's rights limit these rights, and the group has no rights."""
     try:
         status = path.lstat()
     except FileNotFoundError:

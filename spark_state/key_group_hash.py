@@ -67,9 +67,9 @@ def key_groups_of(
 ) -> npt.NDArray[np.int32]:
     """Return the key group of each row of the key columns.
 
-    `columns`: one or more columns of equal length, with the types of `spark_schema` or with types
-    that can be cast. Raises KeyGroupError for a type without a stable hash and for a column of
-    another type.
+    `columns`: one or more columns of equal length, with the Arrow types of `key_types` (see
+    arrow_type_of) or with types that can be cast to these. Raises KeyGroupError for a type without
+    a stable hash, and for a column that cannot be cast.
     """
     return _key_groups(hashes_of(columns, key_types, len(columns[0])), max_parallelism)
 

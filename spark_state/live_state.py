@@ -1,16 +1,17 @@
-"""Views of state in memory: look-up by key, while a thread follows the store of any writer.
+"""Views that hold a state in the memory of a Python process, for look-ups by key, and follow the
+state's store in a background thread.
 
-`live_view(url)` loads the newest version and applies later versions in a background thread. Readers
-see whole versions only, and never wait: a reader looks at an epoch of a copy-on-write map, see
-spark_state.heap.state_map_epochs. The view needs pyarrow and the file system, no Spark.
+`live_view(url)` loads the newest version; the thread applies later versions. Readers see whole
+versions only, and never wait: a reader looks at an epoch of a copy-on-write map, see
+spark_state.heap.state_map_epochs. The view needs pyarrow and the file system, but no Spark.
 
-Cost in memory and processor time: a look-up takes O(1), a version O(its changes), a snapshot
-nothing (I7). `StateReader.changes` decides the requests to the store. The whole state is loaded
-again in these cases:
+Cost in memory and processor time: a look-up takes O(1), a new version O(changes of the version), a
+snapshot nothing (I7). See `StateReader.changes` for the requests to the store. The view loads the
+whole state in these cases:
 
 - at the start;
-- retention was faster than the view;
-- a version in between is damaged or lost;
+- retention has deleted versions that the view had not read yet;
+- a version that the view had not read yet is damaged or lost;
 - a query went back to an earlier epoch and replaced later epochs;
 - columns were added or removed.
 """
@@ -63,8 +64,9 @@ def live_view(
     """Open a view of the state at `url`: a table, a state in a Python operator's store, or a
     provider's store in the checkpoint of a query.
 
-    `state`: as in `checkpoint_store.open_store`. A failed call to the store is tried again for
-    `retry_seconds`. Only then does `error` report the failure; `close` may wait as long. Close the
+    `storage_options`, `state`: as in `checkpoint_store.open_store`. `poll_seconds`: time between
+    two looks at the store. `retry_seconds`: a failed call to the store is tried again for so long;
+    only then does the view's `error` report the failure, and `close` may wait so long. Close the
     view, or use the view in a `with` statement. Raises the errors of the store if the store cannot
     be opened or has no version yet.
     """
@@ -103,9 +105,10 @@ class LiveSnapshot:
         return datetime.datetime.fromtimestamp(self._open.info.timestamp_ms / 1000, datetime.UTC)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the values of a key's other columns, by name; `default` if the key does not exist.
-        `key`: the value of the key column. For several key columns, a tuple in order or a dict by
-        name. Raises ConfigurationError for an invalid key."""
+        """Return the values of a key as a dict, by the names of the columns that are no key
+        columns; `default` if the key does not exist. `key`: the value of the key column; if there
+        are several key columns, a tuple in their order, or a dict by name. Raises
+        ConfigurationError for an invalid key."""
         shown = self._open
         state = shown.entries.get(shown.columns.to_key(key))
         return default if state is None else shown.columns.to_value(state)
@@ -118,8 +121,8 @@ class LiveSnapshot:
         return len(self._open.entries)
 
     def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """Yield (key, values) of every key, in any order. A key of one column is the column's
-        value, no tuple."""
+        """Yield (key, values) of every key, in any order. If there is one key column, a key is the
+        column's value and no tuple."""
         shown = self._open
         single = len(shown.columns.keys.names) == 1
         for key, state in shown.entries:
@@ -149,7 +152,8 @@ class LiveSnapshot:
 
 
 class _FollowedState:
-    """State as of the last read, to which changes are applied."""
+    """The state in memory, to which the view's thread applies changes. `shown`: the newest applied
+    version."""
 
     def __init__(self, info: VersionInfo, columns: RowColumns, rows: pa.Table) -> None:
         batches = rows.to_batches(max_chunksize=ROWS_PER_BATCH)
@@ -164,12 +168,12 @@ class _FollowedState:
 
 
 class LiveView:
-    """Newest version of a store, followed by a background thread.
+    """The newest version of a store's state, in memory. A background thread follows the store.
 
     Safe to use from several threads. Every call answers from one whole version; take a `snapshot`
-    for several calls on the same version. If the thread fails, for example because the store is
-    unreachable, the view still answers from the last version, `error` has the reason, and the
-    thread tries again.
+    for several calls on the same version. If the thread cannot follow the store, for example
+    because the store is unreachable, the view still answers from the last version, `error` has the
+    reason, and the thread tries again.
     """
 
     def __init__(self, reader: StateReader, poll_seconds: float = 1.0) -> None:
@@ -192,8 +196,8 @@ class LiveView:
         self._thread.start()
 
     def snapshot(self) -> LiveSnapshot:
-        """Return the current version, kept while the view goes on. Takes O(1) and copies
-        nothing."""
+        """Return a snapshot of the current version, which stays the same while the view goes on.
+        Takes O(1) and copies nothing."""
         shown = self._shown
         if shown is None:
             raise self._closed()
@@ -331,7 +335,8 @@ def _load(reader: StateReader, newest: VersionInfo) -> _FollowedState:
 def _read_changes(
     reader: StateReader, shown: _Shown, newest: VersionInfo
 ) -> dict[Key, RowValue | None] | None:
-    """Return the changes by key since the shown version; None if the whole state must be loaded."""
+    """Return the changes from version `shown` to version `newest`: key -> new values, None for a
+    deleted key. Return None instead if the whole state must be loaded."""
     try:
         rows = reader.changes(shown.info.version, newest.version, preimages=False)
     except (VersionNotRetainedError, CorruptObjectError, ObjectMissingError):

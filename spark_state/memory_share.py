@@ -1,4 +1,4 @@
-"""Shares of a memory limit: the bytes that several users hold together, and each user's limit."""
+"""Counts the bytes that several users of memory hold together, and keeps users to a limit."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class MemoryUse:
 
 class MemoryShare:
     """One user's share of the memory that several users hold together. Used by one thread at a
-    time. `most_bytes`: most bytes that this user allows all users together to hold; None for no
-    limit."""
+    time. `use`: the bytes of all users; `most_bytes`: limit of the bytes of all users together, for
+    `take`, None for no limit; `taken_bytes`: bytes of this user."""
 
     def __init__(self, use: MemoryUse, most_bytes: int | None) -> None:
         self._use = use

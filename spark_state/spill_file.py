@@ -22,8 +22,8 @@ _ROWS_PER_BATCH = 16_384
 _LIMIT = "spark.cowstate.maxMemoryMB"
 
 TellingWhere = Callable[[str], AbstractContextManager[None]]
-"""Makes a context manager that raises an error with the directory's name if the local disk refuses
-bytes."""
+"""Function of a directory's name. Returns a context manager that raises an error with this name if
+the local disk refuses bytes."""
 
 
 @contextmanager
@@ -83,7 +83,8 @@ class SpillFile:
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Close the file. The system frees the file with the last of its tables."""
+        """Close the file. The operating system frees the disk space when the last table of the file
+        is dropped."""
         self._mapped = None
         with suppress(OSError):  # write has already reported refused bytes
             self._file.close()

@@ -1,1 +1,1 @@
-"""An epoch of an operator: its barriers, their documents, and its completed checkpoint."""
+"""Epochs of an operator: barriers, completed checkpoints, and the documents that hold them."""

@@ -92,8 +92,8 @@ class CheckpointCompletion:
     def _complete_group(
         self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup
     ) -> bool:
-        """Write a group if all of its barriers exist. Return True if all of them exist. A group
-        that is the whole epoch is written as the manifest."""
+        """Write a group if each of its subtasks has a barrier, and return True in this case. If the
+        group is the whole epoch, the manifest is written instead."""
         names = self._barrier_names(directory, parallelism, self._groups.digits_of(group))
         if len({name.subtask for name in names}) < len(group):
             return False  # the names tell; no barrier is read
@@ -154,8 +154,8 @@ class CheckpointCompletion:
         return True
 
     def _newest(self, names: Sequence[GroupName]) -> dict[SubtaskGroup, GroupName]:
-        """The object that counts for each group. A group with an older base epoch than another
-        group is from a zombie (I4)."""
+        """The object that counts for each group. Objects with an older base epoch than another
+        object are from a zombie and are left out (I4)."""
         base = max((counted_base(name.base_epoch) for name in names), default=-1)
         ordered = sorted(names, key=lambda name: (name.attempts, name.unique))
         return {name.group: name for name in ordered if counted_base(name.base_epoch) == base}
@@ -200,8 +200,8 @@ def _sum_of_attempts(barriers: Iterable[Barrier]) -> int:
 
 
 def _attempts(names: Iterable[BarrierName]) -> int:
-    """The sum of the newest attempt of each subtask. If no zombie wrote a barrier, these are the
-    attempts of the barriers that count."""
+    """The sum, over the subtasks, of each subtask's newest attempt. If no zombie wrote a barrier,
+    the sum is the sum of attempts of the barriers that count."""
     latest: dict[int, int] = {}
     for name in names:
         latest[name.subtask] = max(name.attempt, latest.get(name.subtask, 0))
@@ -211,8 +211,9 @@ def _attempts(names: Iterable[BarrierName]) -> int:
 def _are_written(
     written: Iterable[ManifestName | GroupName], attempts: int, *, is_contested: bool
 ) -> bool:
-    """True if one of the objects was written from these attempts. For a contested epoch, an object
-    must also call the epoch contested."""
+    """True if one of the objects has this sum of attempts in its name. If the epoch is contested (a
+    subtask published more than one barrier), at least one of the objects, not necessarily the same
+    one, must also have the contested flag in its summary, or have no summary in its name."""
     names = [*written]
     says_contested = any(name.summary is None or name.summary.is_contested for name in names)
     return any(name.attempts == attempts for name in names) and says_contested >= is_contested

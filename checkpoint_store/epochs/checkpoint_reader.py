@@ -41,12 +41,12 @@ class CheckpointReader:
         asked: AskedKeyGroups | None,
         run: Run | None = None,
     ) -> CheckpointShare | None:
-        """The checkpoint that one run completed at one epoch, None if the run published nothing at
-        the epoch.
+        """The share, for the key groups `asked`, of the checkpoint that one run completed at one
+        epoch; None if the run published nothing at the epoch.
 
-        `manifests`: at least the manifests of the epoch and run. `run`: the run, if it must be told
-        apart from another run of its number, as after a store was put back. Writes nothing. Raises
-        PartialEpochError (I5) and CorruptObjectError.
+        `manifests`: at least the manifests of the epoch and run. `run`: if given, only objects of
+        this run count. Another run may have the same number after the store was restored from a
+        backup. Writes nothing. Raises PartialEpochError (I5) and CorruptObjectError.
         """
         share = self.latest([name for name in manifests if name.directory == key], asked)
         if share is not None and run in (None, share.run):

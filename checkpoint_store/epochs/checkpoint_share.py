@@ -30,7 +30,8 @@ class CheckpointShare(CompletedBarriers):
     whole: CompletedCheckpoint | None = field(default=None, compare=False)
 
     def times(self) -> tuple[SubtaskTime, ...]:
-        """The times of all subtasks as one joint time; empty if the operator knows no time."""
+        """The joint time of all subtasks, as a tuple of one element; empty if the operator knows no
+        time."""
         return () if self.summary.time is None else (self.summary.time,)
 
     def barrier_of(self, subtask: int) -> Barrier:

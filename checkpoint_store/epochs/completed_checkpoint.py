@@ -78,13 +78,13 @@ class OperatorStateHandle:
 class Barrier:
     """A subtask's statement that its part of `epoch` is durable.
 
-    `base`: ids of the subtask's base barriers (I4), empty at the first epoch. `base_epoch`,
-    `base_run`: epoch and run number of the base barriers. `handles`: all files needed to restore
-    the subtask's key groups, oldest first. `report`: the work of the epoch. `time`: None if the
-    operator knows no time. `operator_state`: None if the subtask has no operator state.
-    `deleted_states`: states declared and then deleted by `init`; the store keeps no rows of a
-    deleted state. `restored`: True if the barrier was written from a savepoint, so the query must
-    go on with `epoch` + 1.
+    `plan_id`: the id of one call of transform_with_state. `base`: ids of the subtask's base
+    barriers (I4), empty at the first epoch. `base_epoch`, `base_run`: epoch and run number of the
+    base barriers. `handles`: all files needed to restore the subtask's key groups, oldest first.
+    `report`: the work of the epoch. `time`: None if the operator knows no time. `operator_state`:
+    None if the subtask has no operator state. `deleted_states`: states declared and then deleted by
+    `init`; the store keeps no rows of a deleted state. `restored`: True if the barrier was written
+    from a savepoint, so the query must go on with `epoch` + 1.
     """
 
     barrier_id: str

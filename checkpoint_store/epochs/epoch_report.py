@@ -11,18 +11,18 @@ class EpochReport:
 
     `rows_in`, `rows_out`: rows into and out of the processor. `changed`, `removed`: entries put and
     deleted by the changelog. `entries`: entries of the state after the epoch. `written_bytes`:
-    bytes of the state files named by the epoch's barrier and not by the barrier before.
+    bytes of the state files named by the epoch's barrier and not by the preceding barrier.
     `late_rows`: rows that did not reach the processor because the watermark had passed the rows;
     None if the operator drops no rows.
 
     Times in milliseconds. `restore_ms`: find the epoch's base and bring the state to the base.
     `process_ms`: run the processor. `write_ms`: write files, and wait for a part of a snapshot.
-    `last_publish_ms`: publish the barrier of the epoch before, and complete the epoch before; a
-    barrier cannot have the number of its own epoch. None in the first epoch of a host.
+    `last_publish_ms`: publish the barrier of the preceding epoch, and complete the preceding epoch;
+    a barrier cannot report the time of its own publication. None in the first epoch of a host.
 
     `states_deleted`: states deleted by `init` with deleteIfExists. A deleted state is counted if an
-    earlier epoch had the state, or if `init` had declared it; the entries of a deleted state are in
-    no other number. `failed_snapshots`: number of snapshots in a row, up to this epoch, that could
+    earlier epoch had the state, or if `init` had declared it; no other field counts the entries of
+    a deleted state. `failed_snapshots`: number of snapshots in a row, up to this epoch, that could
     not be written or named. `timers`: number of timers registered after the epoch. `memory_bytes`:
     estimated memory of the entries in bytes; see heap_memory. `timers` and `memory_bytes` are None
     in reports of `cowstate adopt`. `memory_bytes` is also None for backends that do not know their

@@ -172,7 +172,8 @@ class ManifestName:
 
     @property
     def summary(self) -> CheckpointSummary | None:
-        """The summary of the barriers; None if the name has none that this release can parse."""
+        """The summary of the barriers; None if the name has no summary, or a summary that this
+        release cannot parse."""
         return _summary(self.summary_text)
 
 
@@ -216,7 +217,8 @@ class GroupName:
 
     @property
     def summary(self) -> CheckpointSummary | None:
-        """The summary of the barriers; None if the name has none that this release can parse."""
+        """The summary of the barriers; None if the name has no summary, or a summary that this
+        release cannot parse."""
         return _summary(self.summary_text)
 
 

@@ -1,6 +1,6 @@
 """The published objects of a store: listings parsed, documents read and verified.
 
-A damaged object is published, too: its content is unknown, but not empty. Readers pass over a
+A damaged object counts as published: its content is unknown, but not empty. Readers pass over a
 damaged object, with a warning in the log, only if another object takes its place. Objects are
 immutable (I1). So each object read or written is remembered by name and not read again. Two limits
 bound the memory: the number of remembered objects, and the number of files named by the objects,
@@ -83,8 +83,8 @@ class PublishedObjects:
         return [*list_named(self._store, object_names.MANIFESTS, layout.parse_manifest, prefix)]
 
     def manifests_until(self, epoch: int) -> list[ManifestName]:
-        """The names of the manifests of an epoch and of the epoch before. Costs one listing, for
-        every tenth epoch two."""
+        """The names of the manifests of an epoch and of the preceding epoch. Costs one listing, but
+        two listings for one epoch in ten."""
         epochs = {max(epoch - 1, 0), epoch}
         # Nine times of ten the names of both epochs share the first 18 digits. Few other names do.
         prefixes = {layout.manifest_prefix(number)[:-2] for number in epochs}
@@ -221,8 +221,8 @@ class PublishedObjects:
         damaged manifest, None if no damage was found.
 
         Subtasks that publish at the same time write a manifest each, so an intact manifest may take
-        the place of a damaged manifest. A manifest of earlier attempts may not. Raises
-        ObjectMissingError, UnsupportedFormatError.
+        the place of a damaged manifest. A manifest written from earlier attempts never takes the
+        place of a damaged manifest. Raises ObjectMissingError, UnsupportedFormatError.
         """
         damage: CorruptObjectError | None = None
         ordered = latest_first(names)

@@ -22,8 +22,8 @@ _SAME: Mapping[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoreMetadata:
-    """The identity of a store. `max_parallelism` and the key's schema decide where each key
-    lives."""
+    """The identity of a store. `max_parallelism` and the key's schema decide the key group of each
+    key."""
 
     store_id: str
     operator: str
@@ -31,8 +31,8 @@ class StoreMetadata:
     key_schema_json: str
 
     def check_same(self, expected: StoreMetadata, url: str) -> None:
-        """Raise StoreMismatchError, with the field and both values, unless the store at `url`, of
-        which this is the metadata, is the expected store."""
+        """Raise StoreMismatchError, with the first differing field and both values, if this
+        metadata differs from `expected`. `url`: the store from which this metadata was read."""
         for field, same in _SAME.items():
             actual, wanted = getattr(self, field), getattr(expected, field)
             if not same(actual, wanted):

@@ -61,7 +61,7 @@ class SubtaskGroups:
 
 
 def digits_of(subtask: int) -> str:
-    """The number of a subtask as in names of objects."""
+    """The number of a subtask, written as in names of objects."""
     return f"{subtask:0{_DIGITS_OF_SUBTASK}d}"
 
 

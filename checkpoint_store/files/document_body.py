@@ -64,7 +64,8 @@ def body_of(value: Any) -> Any:
 
 @cache
 def _defaults(kind: Any) -> dict[str, Any]:
-    """Return the default value of each field of a dataclass, MISSING for a field without."""
+    """Return the default value of each field of a dataclass, MISSING for a field without a
+    default."""
     return {field.name: field.default for field in fields(kind)}
 
 

@@ -2,7 +2,7 @@
 
     <directory>/alive-<subtask>-<attempt>-<unique>.json    see epoch_file_name
 
-The sweep counts an unnamed file as old as the newest object of the file's directory. A writer that
+For the sweep, an unnamed file is as old as the newest object of the file's directory. A writer that
 takes long puts signs of life into the directory until its files are named.
 """
 

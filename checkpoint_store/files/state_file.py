@@ -125,8 +125,8 @@ def read_options(stored_bytes: int) -> pa.ipc.IpcReadOptions:
 
 
 def encode_state_file(table: pa.Table, header: StateFileHeader) -> EncodedFile:
-    """Encode the file of `table`. The caller ensures rows sorted by `_key_group`, and only rows of
-    `header.key_groups`; anything else is a bug of the caller."""
+    """Encode the file of `table`. The rows must be sorted by `_key_group` and belong to
+    `header.key_groups`."""
     table = table.combine_chunks()
     has_index = table.nbytes >= INDEXED_BYTES
     batches = [*(_cut_batches(table) if has_index else table.to_batches(MAX_BATCH_ROWS))]
@@ -175,8 +175,8 @@ def decode_index(index: bytes) -> list[FilePiece]:
 
 def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
     """Cut a table into batches of about BATCH_ROWS rows or BATCH_BYTES bytes, each up to the end of
-    a key group. A key group several times as long as a batch is cut. Rows have about the same size;
-    otherwise a batch is halved until its bytes fit."""
+    a key group. A key group several times as long as a batch is cut. If rows differ in size and a
+    batch has too many bytes, the batch is halved until its bytes fit."""
     rows = min(BATCH_ROWS, max(1, table.num_rows * BATCH_BYTES // table.nbytes))
     most = rows * MAX_BATCH_ROWS // BATCH_ROWS
     lengths: Any = pc.value_counts(table.column(KEY_GROUP_COLUMN)).field("counts")

@@ -43,8 +43,9 @@ class Chore:
     failures: int = 0
 
     def is_due(self, number: int) -> bool:
-        """Return True if the chore is to be tried at this number: at every number without failures;
-        after n failures at multiples of 2^(n-1), or of 32 if that is less."""
+        """Return True if the chore is to be tried at this number. Without failures, every number is
+        due. After n failures, the multiples of 2^(n-1) are due, or the multiples of 32 if 2^(n-1)
+        is greater."""
         return not self.failures or number % min(1 << (self.failures - 1), _MOST_BETWEEN) == 0
 
 
@@ -80,7 +81,8 @@ def _log_failure(chore: Chore, url: str, error: Exception) -> None:
 
 
 def _problem(error: Exception) -> str:
-    """Return the failure without the advice, which is meant for failed batches."""
+    """Return the text of a failure, without the error's advice, which is meant for failed
+    batches."""
     if isinstance(error, StoreAccessError | StoreUnavailableError):
         return error.problem
     return f"{type(error).__name__}: {error}"

@@ -42,8 +42,8 @@ def delete_in_turn(store: ObjectStore, *groups: Sequence[str]) -> int:
 
 def deletion_chores(versions: str, deleter: str, place: str) -> tuple[Chore, Chore]:
     """Create the chores for retention and for the orphan sweep. The arguments are words for the
-    log: `versions` for the versions, `deleter` for the user or program that deletes, `place` for
-    the store."""
+    log: `versions`, such as "epochs"; `deleter`, the user or program that deletes; `place`, such as
+    "store"."""
     effect = "Until then nothing is deleted."
     needs = f"{deleter} must be allowed to list and to delete the objects below the {place}'s URL"
     retention = Chore(f"deleting expired {versions}", effect, needs)

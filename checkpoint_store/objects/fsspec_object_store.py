@@ -1,7 +1,7 @@
 """Objects in any store that fsspec knows, see object_store.
 
-Only this module imports fsspec, and only when a store is used: Spark starts a process for each read
-and write, and most stores are local.
+Only this module imports fsspec, and only when a store needs fsspec. The import takes time, Spark
+starts a process for each read and write, and most stores are local.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def _client_of(url: str) -> Any:
 class FsspecObjectStore:
     """Any store that fsspec knows.
 
-    On S3 `mode="create"` is a conditional create. In fsspec's memory file system it is a check
-    before the write. A file system that ignores the mode overwrites the object. Overwriting is
-    harmless if a name is unique, or if all writers of a name write the same bytes. Listings are
-    never cached. Retries of the client are switched off where they would multiply with the retries
-    of RetryingObjectStore.
+    An object is written with `mode="create"`: on S3 a conditional create; in fsspec's memory file
+    system a check before the write. A file system that ignores the mode overwrites the object.
+    Overwriting is harmless if a name is unique, or if all writers of a name write the same bytes.
+    Listings are never cached. Retries of the client are switched off where they would multiply with
+    the retries of RetryingObjectStore.
     """
 
     url: str

@@ -145,10 +145,10 @@ class LocalObjectStore:
                     parent.rmdir()
 
     def _current(self, path: Path, use: Callable[[], _T]) -> _T:
-        """Return the file system's current answer about a path. A client of a network file system
-        may say from its cache that a file is missing. Opening the directories above the file makes
-        the client ask its server, so a missing file is looked up again after that. Raises
-        FileNotFoundError."""
+        """Return the result of `use`, which uses the file at `path`. The client of a network file
+        system may say from its cache that a file is missing. Opening the directories above the file
+        makes the client ask its server. So if `use` finds no file, the directories are opened, and
+        `use` is called again. Raises FileNotFoundError."""
         try:
             return use()
         except FileNotFoundError:
@@ -173,8 +173,8 @@ class LocalObjectStore:
         return path
 
     def _has_link(self, below: str) -> bool:
-        """Return True if a part of a path below the root is a symbolic link. To follow all links of
-        the path would cost a call for each directory above the root, too."""
+        """Return True if a part of a path below the root is a symbolic link. Resolving the whole
+        path would cost a call for each directory above the root, too."""
         reached = str(self.root)
         for part in below.split("/"):
             reached = f"{reached}/{part}"

@@ -1,7 +1,8 @@
 """Names of objects, and calls that use the names.
 
-Lists the objects whose names have some form, and reads an object with its epoch in the errors.
-Makes names that no other writer has (I1), and creates objects under names that writers share.
+The calls list the objects whose names have a given form, read an object (errors have the object's
+epoch), make names that no other writer has (I1), and create objects under names that several
+writers share.
 """
 
 from __future__ import annotations

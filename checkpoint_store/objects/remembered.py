@@ -15,8 +15,8 @@ _V = TypeVar("_V")
 
 class Remembered(Generic[_K, _V]):
     """Values by key, with a total weight of at most `most`. The weight of a value is
-    `weight(value)`, or 1 without `weight`. The value that was unused for the longest time goes
-    first. Safe for several threads; pickles with its values.
+    `weight(value)`, or 1 without `weight`. The value that was unused for the longest time is
+    dropped first. Safe for several threads; pickles with its values.
 
     No value may weigh more than `most`.
     """

@@ -1,4 +1,5 @@
-"""A call that a thread repeats during other work, to show others that the work goes on."""
+"""A call that a background thread repeats while some work lasts, to show other processes, such as
+the orphan sweep, that the work still goes on."""
 
 from __future__ import annotations
 

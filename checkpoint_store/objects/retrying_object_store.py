@@ -106,7 +106,7 @@ class RetryingObjectStore:
     def _repeated(
         self, call: StoreCall, operation: str, function: Callable[[], _T], failure: OSError
     ) -> _T:
-        """Try a call again that has failed once."""
+        """Try a call again. `failure`: the error of the call's first attempt."""
         # Imported only after a failure: tenacity imports asyncio and many more modules.
         from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 

@@ -30,7 +30,8 @@ def without_secrets(text: str, options: Mapping[str, Any]) -> str:
 
 
 def _secrets(name: str, value: Any, is_secret: bool = False) -> Iterator[tuple[str, str]]:
-    """Return the secrets with their names, also from nested options."""
+    """Yield the secrets in `value`, at any depth, each with the name of its option. `is_secret`:
+    all of `value` is secret."""
     if isinstance(value, Mapping):
         for inner, below in value.items():
             yield from _secrets(str(inner), below, is_secret or _is_secret(str(inner).lower()))

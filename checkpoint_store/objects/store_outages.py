@@ -2,7 +2,8 @@
 
 An outage begins when a call fails again after a retry. An outage ends when a call is answered and
 no other call is failing. The log has one line at the beginning, and one line when the store answers
-again, for any number of calls and threads. A call that is given up is an error of its caller.
+again, for any number of calls and threads. A call that is given up raises an error in its caller,
+and is not logged here.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ _NUMERIC_PORT = re.compile(r"(.+):(\d+)")
 def absolute_url(url: str) -> str:
     """Return the absolute URL of a store, the same in every working directory. A path becomes
     absolute, also a path after `file:/`, which is Java's spelling. Raises StoreAccessError for
-    another scheme with one slash, and for a scheme without its colon: both would name a local
-    directory."""
+    another scheme with one slash (`s3:/bucket`) or without a colon (`s3//bucket`): both would name
+    a local directory."""
     misspelled = _MISSPELLED.match(url)
     if misspelled is not None:
         scheme, rest = misspelled.groups()

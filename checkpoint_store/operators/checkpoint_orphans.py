@@ -5,7 +5,7 @@
     state file      a manifest names the file, or a barrier of an epoch and run without manifest
     barrier         a manifest was written from the barrier, or the epoch has no manifest yet
     group           the epoch and run has a manifest, or may still get a manifest
-    sign of life    never
+    sign of life    never, see sign_of_life
 
 All other objects of cowstate under `epochs/` are orphans. An object is taken to be as old as the
 newest object of its directory. So a writer's signs of life protect all files of a directory until a
@@ -100,7 +100,8 @@ class _Needs:
         return directory not in self._completed and not is_old
 
     def is_needed(self, name: str) -> bool:
-        """True if a manifest or a barrier needs the object. Objects of other programs stay, too."""
+        """True if a manifest or a barrier needs the object, and for objects of other programs. True
+        for every object if an unreadable object leaves the needed files unknown."""
         if not self._is_known:
             return True
         if layout.parse_state_file(name):

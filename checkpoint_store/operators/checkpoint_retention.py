@@ -1,9 +1,9 @@
 """Retention of the epochs of an operator, by reference (I8). `deletion` defines the words.
 
 Retention keeps the newest `min_to_retain` epochs of the live timeline (see run_lineage). A
-checkpoint that is not on the timeline is kept, too, unless its epoch is older than all of these.
-Expired objects are deleted in order: manifests, groups, barriers, and then the state files that no
-retained manifest needs.
+checkpoint that is not on the timeline is kept, too, unless its epoch is older than all of the
+newest `min_to_retain` epochs. Expired objects are deleted in order: manifests, groups, barriers,
+and then the state files that no retained manifest needs.
 
 An unreadable retained manifest is rebuilt from its barriers. If the barriers are not enough, no
 state file is deleted while the manifest is retained, because the manifest may need any older file.
@@ -12,9 +12,9 @@ files. An expired manifest that can neither be read nor rebuilt also leaves orph
 
 A pinned epoch and all newer epochs are retained, too; see epoch_pins.
 
-A run that has begun and completed nothing yet may have started from any retained epoch. So nothing
-is deleted while the newest begun run is not on the timeline. The pause ends soon: the run completes
-its epoch, the next run begins, or a run still alive notices the newer run.
+A run that has begun, but has not completed an epoch yet, may have started from any retained epoch.
+So nothing is deleted while the newest begun run is not on the timeline. The pause ends soon: the
+run completes its epoch, the next run begins, or a run still alive notices the newer run.
 
 Many manifests may name a file, and manifests expire by epoch. So for each file, only the newest
 epoch of its manifests is kept in memory.

@@ -1,4 +1,6 @@
-"""Markers of clocks: small objects by which a task tells the clock of an operator the query's id.
+"""Markers: small objects through which a task tells an operator's clock the id of the query.
+
+An operator's clock is a streaming source that gives each subtask the time of the batch.
 
     <store root>/_clocks/<32 hex digits>    the id of a query, for one process; deleted when read
 

@@ -91,7 +91,8 @@ class CompletedCheckpointStore:
         return max((*completed, *begun), default=0)
 
     def publish_barrier(self, barrier: Barrier) -> None:
-        """Publish a barrier; durable on return. The barrier's files must be durable before (I3)."""
+        """Publish a barrier; durable on return. The barrier's files must be durable before the call
+        (I3)."""
         assert self._metadata is not None, "open the store first"
         own = key_group_range_of_subtask(
             self._metadata.max_parallelism, barrier.parallelism, barrier.subtask

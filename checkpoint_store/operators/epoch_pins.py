@@ -4,8 +4,8 @@
 
 A pin retains its epoch and all newer epochs. A pin is an object in the store, because retention may
 run in any process. After pinning an epoch, a reader checks that the epoch is still there, because
-retention may have begun before. A pin without renewal for `PIN_SECONDS` is of a killed reader: the
-pin is ignored, and the next reader that pins an epoch deletes the old pin.
+retention may have begun before the pin was written. A pin without renewal for `PIN_SECONDS` is of a
+killed reader: the pin is ignored, and the next reader that pins an epoch deletes the old pin.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ _REMEMBERED_MANIFESTS = 128
 @dataclass(frozen=True, slots=True)
 class _WholeEpoch:
     """The result of one run at an epoch: its manifests or, without a manifest, the checkpoint that
-    the barriers form. `checkpoint` is None if the barriers are damaged."""
+    the barriers form. `checkpoint` is None if the barriers are damaged. `timestamp_ms`: the commit
+    time in ms since 1970."""
 
     directory: EpochDirectory
     timestamp_ms: int
@@ -145,13 +146,13 @@ class OperatorHistory:
 
     def left_behind(self, read: EpochDirectory) -> tuple[EpochDirectory, ...]:
         """The epochs that led to `read`, `read` included, and are not on the live timeline any
-        more; oldest first. Judges by the listing of the last call of `versions`."""
+        more; oldest first. Uses the listing of the last call of `versions`."""
         return left_behind(self._listed.begun, self._listed.written, read)
 
     def are_same(self, newer: EpochDirectory, older: EpochDirectory) -> bool | None:
         """True if two runs went from the same base to the same state. None if a run has not
-        completed the epoch, or if its checkpoint is damaged or gone. Judges by the listing of the
-        last call of `versions`. May read the changes of the epoch, all at once."""
+        completed the epoch, or if its checkpoint is damaged or gone. Uses the listing of the last
+        call of `versions`. May read the changes of the epoch, all at once."""
         runs = newer, older
         if runs not in self._same:
             checkpoints = [self._completed_in(directory) for directory in runs]

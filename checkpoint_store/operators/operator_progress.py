@@ -90,8 +90,8 @@ class OperatorProgress(EpochNumbers):
 def operator_progress(
     name: str, url: str, checkpoint: CompletedCheckpoint, committed_ms: int, *, subtasks: bool
 ) -> OperatorProgress:
-    """Compute the progress of an epoch. `name`, `url`: of the operator, and of its store.
-    `subtasks`: True adds the progress of each subtask."""
+    """Compute the progress of an epoch. `name`: the operator's name; `url`: the URL of the
+    operator's store. `subtasks`: True adds the progress of each subtask."""
     barriers = checkpoint.barriers
     return OperatorProgress(
         name=name,

@@ -1,9 +1,9 @@
 """CRC-32C of the rows of the state store provider, all rows at once. Pure.
 
 The checksum of a row covers the key's bytes, then the value's bytes; for a removed row the key
-alone. Rows are whole words of 8 bytes. A word changes the checksum by eight lookups in tables of
-256 numbers, one table for each byte of the word. Each lookup is made for all rows that have such a
-word.
+alone. Rows are whole words of 8 bytes. The checksum is continued word by word, with eight lookups
+in tables of 256 numbers, one table for each byte of the word. Each lookup is made at once for all
+rows that are long enough to have the word.
 """
 
 from __future__ import annotations

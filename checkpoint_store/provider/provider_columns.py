@@ -59,8 +59,8 @@ class ProviderColumns:
         return cls(shape, StateSchemas.of(*schemas, written_in))
 
     def batch(self, keys: _AnyArray, values: _AnyArray, partition: int) -> pa.RecordBatch:
-        """Build rows of a state file from keys and values of a partition, structs of the two
-        schemas. A null value deletes its key."""
+        """Build rows in the form of a state file from the keys and values of a partition. `keys`
+        and `values` are structs with the types in `schemas`. A null value deletes its key."""
         count = len(keys)
         is_put = values.is_valid()
         columns: dict[pa.Field[Any], _AnyArray] = {
@@ -92,7 +92,7 @@ def _fields(schema_json: str, taken: set[str]) -> list[dict[str, Any]]:
 
 def _as_stored(described: dict[str, Any]) -> Any:
     """A part of a schema with the stored type in place of a user-defined type. Drops the watermark
-    of a column: the query had the watermark, readers do not."""
+    of a column, which means nothing to readers."""
     if described.get("type") == "udt":
         return described["sqlType"]
     return {name: value for name, value in described.items() if name != _WATERMARK}

@@ -1,4 +1,4 @@
-"""Errors of reading the state of a query on the provider, beside the errors of all stores."""
+"""Errors of reading the state of a query on the provider. `errors` has the errors of all stores."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class StoreNotFoundError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StateChoiceError(CheckpointStoreError):
-    """A state is chosen in words for another kind of store: an operator and store of a query, where
-    the URL is a table or the store of a Python operator; or the name of a state, where the URL is
-    the checkpoint of a query."""
+    """A state is chosen in the form for another kind of store: by the operator and store of a
+    query, but the URL has a table or the store of a Python operator; or by the name of a state, but
+    the URL has the checkpoint of a query."""
 
     url: str
     choice: str
@@ -78,7 +78,7 @@ class UnreadableStateError(CheckpointStoreError):
 @dataclass(eq=False)
 class ChangesNotKnownError(CheckpointStoreError):
     """The state of a version is known, but the changes of the version's batch are not. `first`: the
-    oldest version from which every version has changes; None if there is no such version."""
+    oldest version from which on every version has changes; None if there is no such version."""
 
     url: str
     directory: str

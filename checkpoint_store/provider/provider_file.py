@@ -7,9 +7,10 @@ number of rows, the CRC-32 of each record batch (message and body), and the CRC-
 computed with its own eight digits as zeros. Rows may carry checksums of their own. All checks are
 made before rows are returned.
 
-Keys, and values, are a column of type fixed_size_binary if the rows of the first record batch have
-one width. In a file of several record batches, a column beside it has the rows of each record batch
-whose rows have other widths.
+The column `key` has type fixed_size_binary if all keys of the first record batch have one width. If
+such a file has several record batches, it also has a column `other_key` of type binary: a record
+batch with keys of any other width has all its keys in `other_key`, and nulls in `key`. The same
+holds for `value` and `other_value`.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def _batches(data: bytes, metadata: dict[str, str]) -> tuple[pa.RecordBatch, ...
 
 
 def _check_columns(schema: pa.Schema, has_checksums: bool) -> None:
-    """Raises ValueError if these are not the columns of a state file."""
+    """Raise ValueError unless `schema` has the columns of a provider file."""
     rows = [name for name in _COLUMNS_OF_ROWS if name in _ROWS or name in schema.names]
     names = [*rows, _CHECKSUM] if has_checksums else rows
     if schema.names != names or not all(_is_binary(schema.field(name).type) for name in rows):
@@ -211,8 +212,8 @@ def _decoded(data: bytes) -> list[Any]:
 
 
 def _places_of_batches(data: bytes) -> list[tuple[int, int]]:
-    """The bytes of each record batch, message and body: the first byte, and the byte after the
-    last. The record batches follow the schema, one after the other."""
+    """For each record batch (message and body), the positions of its first byte and of the byte
+    after its last byte. The record batches follow the schema, one after the other."""
     source = pa.BufferReader(data)
     source.seek(_HEAD_BYTES)
     try:

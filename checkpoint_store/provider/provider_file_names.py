@@ -85,7 +85,7 @@ class ProviderFileName:
 
     @property
     def origin(self) -> StateId | None:
-        """The state on which the file applies; None for a whole file."""
+        """The state to which the file is applied; None for a whole file."""
         if self.base is None or self.is_whole:
             return None
         return StateId(self.version - self.versions, self.base)
@@ -193,8 +193,8 @@ class ProviderFiles:
         return self._rocksdb[max(self._rocksdb)]
 
     def first_with_changes(self) -> int | None:
-        """The oldest version from which every version, up to the newest, has a changelog; None if
-        the newest version has no changelog."""
+        """The oldest version from which on every version, up to the newest, has a changelog; None
+        if the newest version has no changelog."""
         newest = max((state.version for state in {*self._snapshots, *self._changes}), default=0)
         at = self.state_at(newest)
         while at is not None and (changelog := self.changelog_of(at)) is not None:
@@ -333,7 +333,8 @@ class ProviderFiles:
 def _from(
     state: StateId, applied: Mapping[StateId, ProviderFileName | None]
 ) -> Iterator[ProviderFileName]:
-    """Yield the files that apply one after the other, from a state on."""
+    """Yield the files that lead on from a state, in the order in which they apply. `applied`: for
+    each state, the file to apply next; None at the end."""
     while file := applied[state]:
         yield file
         state = file.state

@@ -8,9 +8,9 @@ tells the partition of a key. A version has two handles per partition:
     changes   the changes of the batch
 
 A handle is named after the commit, not after a file. The files of a handle are chosen when the
-handle is read, because maintenance replaces files, and a damaged file may be passed over for
-others. The chosen files are for the handle's number of partitions, even if the query is rescaled
-meanwhile. Rows are read as the provider restores them, see provider_state.
+handle is read, because maintenance replaces files, and a damaged file may be passed over if other
+files replace it. The chosen files are for the handle's number of partitions, even if the query is
+rescaled meanwhile. Rows are read as the provider restores them, see provider_state.
 
 A reader of one partition lists only that partition and partition 0. Partition 0 stands for all
 partitions: its oldest version is the oldest version of all, and its files are about as large as in
@@ -72,15 +72,16 @@ from checkpoint_store.states.state_history import (
 @dataclass(frozen=True)
 class _ListedCheckpoint:
     """The content of the checkpoint at the last look: partitions, with the files of partition 0,
-    and commits by batch. All batches from the oldest that can be restored are versions. A later
-    batch that cannot be restored is damaged, and reading the batch is an error."""
+    and commits by batch. The versions are the oldest batch that can be restored, and all later
+    batches. A later batch that cannot be restored is damaged, and reading the batch is an error."""
 
     dealt: DealtPartitions
     commits: Mapping[int, ObjectInfo] = field(default_factory=dict)
 
     @cached_property
     def versions(self) -> list[int]:
-        """The batches from the oldest batch that can be restored, ascending."""
+        """The oldest batch that can be restored, and all later batches, ascending; all batches if
+        no batch can be restored."""
         first = self.dealt.first
         oldest = None if first is None else first.files.oldest_restorable()
         return [batch for batch in self.commits if oldest is None or batch + 1 >= oldest]
@@ -170,7 +171,7 @@ class ProviderHistory:
         )
 
     def listed_with(self, version: int) -> _ListedCheckpoint:
-        """The last look at the checkpoint, or a new look if the last one did not show the version.
+        """The last look at the checkpoint, or a new look if the last look did not show the version.
         Raises VersionNotRetainedError."""
         listed = self._listed
         if version not in listed.commits or version not in listed.versions:

@@ -90,9 +90,10 @@ class PartitionReader:
     def state_at(
         self, version: int, uniques: Collection[str] | None, partitions: int | None = None
     ) -> StateId:
-        """The state that counts as the version of a committed batch. `partitions`: the number of
+        """The state that counts for a version. `uniques`: the ids of the states that may count;
+        None: the state of the newest attempt that wrote all stores. `partitions`: the number of
         partitions that the state is for; None: the number that the query has. Raises
-        ObjectMissingError."""
+        ObjectMissingError, and UnreadableStateError for files of another provider."""
         if partitions is None and self.files.is_rescaled_at(version):
             partitions = self._query.after(version - 1)
         if uniques is None:
@@ -106,9 +107,10 @@ class PartitionReader:
         return state
 
     def _whole_attempt(self, version: int, partitions: int | None) -> list[str] | None:
-        """Choose among several attempts that made a version. Only an attempt that has written all
-        stores of a join counts; a killed attempt may have written some of the stores. None if there
-        are fewer than two attempts, or if no attempt has written all stores."""
+        """Choose among several attempts that made a version. Return the id of the newest attempt
+        that has written all stores of a join, in a list; a killed attempt may have written some of
+        the stores. None if there are fewer than two attempts, or if no attempt has written all
+        stores."""
         attempts = self.files.attempts_at(version, partitions)
         if len(attempts) < 2:
             return None
@@ -126,8 +128,8 @@ class PartitionReader:
         return self.files.partitions_of_batch(self.state_at(version, None))
 
     def changes(self, state: StateId) -> ProviderFile:
-        """Read the changes of the batch that made a state. Only partitions that the query had in
-        the batch have changes."""
+        """Read the changes of the batch that made a state. If the query has been rescaled since the
+        batch, only partitions that existed in the batch have changes."""
         # Between the batch and the last rescale the query may have lacked this partition.
         state = self.files.made_by_batch(state) or self.files.state_at(state.version) or state
         name = self.files.changelog_of(state)

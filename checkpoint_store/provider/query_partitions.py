@@ -40,9 +40,9 @@ class QueryPartitions:
         raise ObjectMissingError(self.checkpoint.url, f"{OFFSETS}/{max(batch, 0)}")
 
     def of_all(self, batch: int) -> int | None:
-        """The number of partitions of a query that was not rescaled between the batches: from any
-        entry read before, or from the entry of `batch`; None if no such entry has a number. Raises
-        CorruptObjectError."""
+        """The number of partitions of a query that was never rescaled, so that every entry has the
+        same number: from an entry read before, or otherwise from the entry of `batch`. None if
+        neither has a number. Raises CorruptObjectError."""
         read = (number for number in [*self._read.values()] if number is not None)
         return next(read, None) or self.noted(batch)
 

@@ -5,9 +5,9 @@
     map    | bytes of the array of keys, 8 bytes | array of keys | array of values |
 
 Everything is little-endian. A value of fixed width takes the first bytes of its field's 8 bytes; in
-an array an element takes only its own width. Any other value is in the variable part. Its field or
-element is a long, offset << 32 | size, in bytes. The offset counts from the beginning of the row or
-array that contains the field or element.
+an array an element takes only its own width. Any other value is in the variable part. The field or
+element of such a value is a long, offset << 32 | size, in bytes. The offset counts from the
+beginning of the row or array that contains the field or element.
 
 Rows are decoded column by column: positions are arrays, and values are taken from views of the
 buffer, so Arrow does the work. Python loops remain for strings, binaries and decimals of more than

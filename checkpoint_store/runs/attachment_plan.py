@@ -227,10 +227,11 @@ def _check_no_other(
     committed.
 
     There are two such cases. In the first, the run completed a later committed epoch, so the query
-    was taken back, and this checkpoint is from the time before. In the second, the run completed an
-    epoch that counts, but with another result, and either told another location or was taken back.
-    So nobody knows which of the two results Spark had committed when this checkpoint was copied or
-    moved. `is_own`: True if the store belongs to this checkpoint.
+    was taken back, and this checkpoint is from before the query was taken back. In the second, the
+    run completed the same epoch as a run that counts, but with another result, and the run either
+    told another location or was taken back. So nobody knows which of the two results Spark had
+    committed when this checkpoint was copied or moved. `is_own`: True if the store belongs to this
+    checkpoint.
     """
     counting = {each.epoch: each for each in timeline if each.epoch < base.epoch}
     others = [each for each in runs.written.difference(timeline) if each.epoch <= committed]
@@ -243,8 +244,8 @@ def _check_no_other(
 
 def _is_decided(runs: StoredRuns, other: EpochDirectory, counting: EpochDirectory) -> bool:
     """True if one commit log has decided that `other` does not count. Both runs must have told the
-    same location, and no run after the run of `other` may have taken the query back to before the
-    epoch."""
+    same location, and no run after the run of `other` may have taken the query back to an earlier
+    epoch than `other`."""
     names = [runs.begun_as(each.run_number) for each in (other, counting)]
     locations = {None if name is None else name.checkpoint for name in names}
     later = (name for name in runs.starts() if name.run.number > other.run_number)
@@ -294,9 +295,10 @@ def _cuts(
     """The cuts of an Attachment: for each older run the run's last epoch after the base.
 
     The run of the base always has a cut: at the base, if the run has no later epoch. `under_way`:
-    an epoch that a driver may still commit; None if there is none, or if committed epochs after the
-    base do not count. The epoch under way is not cut, unless the run has noted the epoch as
-    committed.
+    the epoch after the last committed batch, if a driver may still commit that epoch. None if no
+    such epoch is planned, or if the store lacks the chosen run, so that some committed epochs do
+    not count in this store. A run's last epoch is searched without the epoch under way, unless the
+    run has noted the epoch as committed.
     """
     noted = {name.run.number: name.first_epoch for name in runs.begun if name.way == "reached"}
     newest = {} if base is None else {base.run_number: base}

@@ -24,7 +24,7 @@ def digest_of(checkpoint: str) -> str:
 
 
 def owner_of(names: Iterable[BegunName]) -> BegunName | None:
-    """The start of the newest run with a known checkpoint location. The store belongs to the
+    """The start of the newest run with a known checkpoint location. The store belongs to this
     location. None if no run told a location."""
     told = (name for name in names if name.checkpoint is not None and name.is_start)
     return max(told, key=lambda name: name.run.number, default=None)

@@ -1,8 +1,9 @@
 """Finds the checkpoint that an epoch starts from, on the live timeline (I4). See run_lineage.
 
-A subtask that published its barrier of the epoch before goes on from there (`completed_at`). A host
-that starts looks for the base (`before`). With very many hosts, each host takes the short way: list
-the starts of runs and the manifests of two epochs. The short way is enough in two cases:
+A subtask that has published its barrier of the preceding epoch goes on from its run's checkpoint of
+that epoch (`completed_at`). A host that starts looks for the base (`before`). With very many hosts,
+each host takes the short way: list the starts of runs and the manifests of two epochs. The short
+way is enough in two cases:
 
 - the run goes on from its own epoch;
 - the run's driver has looked at the whole timeline when the query started, only the newest older
@@ -132,12 +133,12 @@ class EpochBases:
         """The share, for the key groups `asked`, of the checkpoint that `epoch` starts from; the
         whole checkpoint if `asked` is None. None if there was no epoch before.
 
-        `run`: the run that is to go on from the checkpoint, None for no run. For the cold path
-        only. If the previous run wrote the previous epoch, the call costs listings of the runs and
-        of two epochs' manifests. Otherwise the call costs two listings of all epochs, one or two
-        more for each epoch without manifest, and a few reads. Raises PartialEpochError if the
-        newest earlier epoch has barriers of only some subtasks (I5), EpochNotRetainedError if the
-        earlier epochs have been deleted, RunOverError and OvertakenRunError (I9),
+        `run`: the run that is to go on from the checkpoint, None for no run. `before` is for the
+        cold path only. If the previous run wrote the previous epoch, the call costs listings of the
+        runs and of two epochs' manifests. Otherwise the call costs two listings of all epochs, one
+        or two more for each epoch without manifest, and a few reads. Raises PartialEpochError if
+        the newest earlier epoch has barriers of only some subtasks (I5), EpochNotRetainedError if
+        the earlier epochs have been deleted, RunOverError and OvertakenRunError (I9),
         ContradictingRunsError (I4), CorruptObjectError.
         """
         begun = self._starts.names()
@@ -160,8 +161,8 @@ class EpochBases:
     def newest_summaries(self) -> list[CheckpointSummary]:
         """The summaries of the newest checkpoint with a manifest. Costs one listing, one more once
         a minute, and a read only if the summary was too long for a name. Several summaries if
-        several runs wrote the epoch and nobody knows yet which run Spark has committed. The answer
-        may be an epoch behind. Raises ContradictingRunsError, CorruptObjectError,
+        several runs wrote the epoch and nobody knows yet which run Spark has committed. A newer
+        epoch may exist that has no manifest yet. Raises ContradictingRunsError, CorruptObjectError,
         UnsupportedFormatError."""
         manifests = self._published.manifests()
         begun = self._starts.names_of(name.run_number for name in manifests)
@@ -183,8 +184,8 @@ class EpochBases:
         return None if checkpoint is None else share_of_all(checkpoint).summary
 
     def _just_before(self, epoch: int, run: Run, begun: Sequence[BegunName]) -> list[ManifestName]:
-        """The manifests of the epoch before, if no other epoch can be the base; empty if that is
-        not certain."""
+        """The manifests of the preceding epoch, if no other epoch can be the base. Empty if another
+        epoch might be the base."""
         is_under_way = began_before(epoch, begun, run)
         if epoch == 0 or (not is_under_way and self._starts.noted_checkpoint(run) is None):
             return []
@@ -253,9 +254,9 @@ class EpochBases:
     def _whole_rivals(
         self, rivals: Sequence[EpochDirectory], manifests: Sequence[ManifestName]
     ) -> list[EpochDirectory]:
-        """A list of the run that counts among several runs with the newest epoch; an empty list if
-        no run published anything. Raises ContradictingRunsError if nothing tells which run Spark
-        committed."""
+        """The run that counts among `rivals`, several runs with the newest epoch, as a list of one;
+        an empty list if no run published anything. Raises ContradictingRunsError if nothing tells
+        which run Spark committed."""
         whole = whole_rivals(
             rivals,
             lambda key: self._reader.whole_of(key, manifests),

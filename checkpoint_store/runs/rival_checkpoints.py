@@ -88,9 +88,9 @@ def _content(handle: StateHandle) -> tuple[object, ...]:
 
 def _around_changes(checkpoint: CompletedCheckpoint) -> tuple[object, ...]:
     """The parts of a checkpoint that must be equal in both runs, besides the rows of the changes.
-    Operator state is compared subtask by subtask, because another parallelism deals out its items
-    again. The first snapshots of a run that started from nothing are compared, too, because they
-    may hold state that the run has taken over from another store."""
+    Operator state is compared subtask by subtask, because a change of parallelism distributes the
+    items of operator state anew. The first snapshots of a run that started from nothing are
+    compared, too, because they may hold state that the run has taken over from another store."""
     barriers = checkpoint.barriers
     held = [barrier.operator_state for barrier in barriers]
     has_base = all(barrier.base for barrier in barriers)

@@ -12,8 +12,8 @@ later epoch has gone past its first epoch: Spark committed the first epoch as th
 same holds for a run with a `reached` note about a later epoch: Spark has committed the epoch before
 the reached epoch, but may not have planned the reached epoch.
 
-Spark commits an epoch once. The scan takes the runs in the order of their numbers, and asks for
-each run who has gone past the run's first epoch:
+Spark commits an epoch once. The runs are examined in the order of their numbers. For each run,
+these cases depend on which runs have gone past the run's first epoch:
 
     no older run                             a restart: the run counts from its first epoch on
     an older run, but not the run            a stray: the run does not count

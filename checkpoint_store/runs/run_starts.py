@@ -48,7 +48,7 @@ class RunStarts:
         """The names under `begun/`, for a caller that has seen epochs of the runs with these
         numbers. Lists again if a number is new, because a run begins before its first epoch is
         whole. Also lists again once a minute, because a query that was taken back has no new epoch
-        yet. Later statements of known runs may be missing; `listed_anew` has all."""
+        yet. Later objects of known runs may be missing; `listed_anew` has all."""
         is_old = time.monotonic() - self._listed_at >= _SECONDS_BETWEEN_LISTINGS
         if is_old or not set(numbers) <= {name.run.number for name in self._listed}:
             return self.listed_anew()
@@ -102,9 +102,9 @@ class RunStarts:
         put_if_absent(self._store, str(name), encode_begun(run, checkpoint))
 
     def write_cuts(self, run: Run, first_epoch: int, cuts: Iterable[EpochDirectory]) -> None:
-        """Write which epochs of older runs a run takes back. Call it before writing that the run
-        goes back. `first_epoch`: the epoch with which the query goes on. `cuts`: older runs, each
-        with the last epoch taken back."""
+        """Write which epochs of older runs a run takes back. Call `write_cuts` before `write` says
+        that the run takes the query back. `first_epoch`: the epoch with which the query goes on.
+        `cuts`: older runs, each with the last epoch taken back."""
         for cut in cuts:
             name = BegunName(run, first_epoch, cut, "cut")
             put_if_absent(self._store, str(name), encode_begun(run, None))

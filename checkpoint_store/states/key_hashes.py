@@ -38,7 +38,7 @@ def key_hashes(rows: pa.Table, key_names: Sequence[str]) -> Hashes:
 @dataclass(frozen=True, slots=True)
 class KeySieve:
     """Filter for the rows of some keys. About one in `_SIEVE_PLACES` rows of other keys passes,
-    too. `flags`: true at the places that the hashes of the keys give."""
+    too. `flags`: true at the places that belong to the hashes of the keys."""
 
     key_names: tuple[str, ...]
     flags: npt.NDArray[np.bool_]

@@ -41,8 +41,9 @@ def rows_by_key(rows: pa.Table, key_names: Sequence[str]) -> tuple[_Numbers, _Fl
 
 def _sorted(hashes: Hashes) -> tuple[_Numbers, _Flags]:
     """The places in the order of the hashes, and of equal hashes in the order of places; and a flag
-    for each place, true at the first of a hash. The lowest bits of a hash do not count: they make
-    room for the place, because one number sorts faster than two."""
+    for each place, true at the first place of a hash. The place takes the lowest bits of the hash,
+    because one number sorts faster than two. So hashes that differ only in these bits count as
+    equal."""
     places = np.arange(len(hashes), dtype=np.uint64)
     bits = np.uint64(len(hashes).bit_length())
     of_place = (np.uint64(1) << bits) - np.uint64(1)
@@ -55,7 +56,8 @@ def _sorted(hashes: Hashes) -> tuple[_Numbers, _Flags]:
 
 
 def _are_as_before(rows: pa.Table, key_names: Sequence[str], order: _Numbers) -> _Flags:
-    """For each row in this order but the first: true if its key is the key of the row before."""
+    """For each row in `order` after the first: true if the row has the same key as the preceding
+    row."""
     same = np.ones(max(len(order) - 1, 0), np.bool_)
     for name in key_names:
         column: Any = rows[name].take(pa.array(order)).combine_chunks()

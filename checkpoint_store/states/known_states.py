@@ -152,10 +152,10 @@ class KnownState:
 
 
 class KnownStates:
-    """Known states, together within `most_bytes`, the bound that the calls give. The least recently
-    used state goes first. For each part the last few states are kept: the state before a batch, to
-    read the batch again; the state after the batch; and the state of a reader that is behind. Safe
-    for several threads."""
+    """Known states, together within `most_bytes`, the bound given in each call. The least recently
+    used state is dropped first. For each part the last few states are kept: the state before a
+    batch, to read the batch again; the state after the batch; and the state of a reader that is
+    behind. Safe for several threads."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[StatePart, tuple[KnownState, ...]] = OrderedDict()
@@ -194,7 +194,7 @@ class KnownStates:
                 self._drop_one()
 
     def _held(self) -> int:
-        """The bytes of all states. States of a part have most rows in common, which count once."""
+        """The bytes of all states. Rows that several states share are counted once."""
         rows = {
             id(part): part.nbytes
             for states in self._states.values()

@@ -192,9 +192,9 @@ def fold_changes(
     """The changes that each version in `rows` made to `base`: columns of the state, `_change_type`,
     `_commit_version`. `names`: the wanted columns of the state; None means all.
 
-    `base` has the rows of the state before, with tombstones. Rows of keys that are not in `rows`
-    have no effect. `rows` are in the order of their versions. The change of a key in a version is
-    one of
+    `base` has the rows of the state before these versions, with tombstones. Rows of keys that are
+    not in `rows` have no effect. `rows` are in the order of their versions. The change of a key in
+    a version is one of
 
         insert                              the key was not there
         update_preimage, update_postimage   a value has changed
@@ -272,6 +272,9 @@ class _Timeline:
     Each array has an element for each row in this order. An index into the arrays is a *moment*:
     the state of a key right after the row was applied. `order`: the row's place in `rows`. `first`:
     the row is the first of its key. `counts`: the row is not late. `puts`: the row is not a delete.
+    `decided`: the moment of the row that decides the key's state, the newest so far that is not
+    late. `born`: the moment since which the key's values are kept, that of the key's first row or
+    of its last delete that is not late.
 
         moment     0    1    2    3    4     5
         key        a    a    a    a    b     b
@@ -342,7 +345,8 @@ class _Timeline:
 class _Events:
     """The keys that each version has rows of: one element for each pair of a version and a key, in
     the order of the last row of each pair. `after`, `before`: the moments after and before the
-    version."""
+    version. `exists`, `existed`: the key exists after and before the version. `versions`: the
+    version of each pair."""
 
     after: _Numbers
     before: _Numbers
@@ -406,7 +410,7 @@ def _events(timeline: _Timeline) -> _Events:
 
 
 def _ends(starts: _Flags) -> _Flags:
-    """Flag the last element of each run, from flags of the first elements."""
+    """Flag the last element of each group of neighbours. `starts`: flags of the first elements."""
     return np.append(starts[1:], np.ones(min(len(starts), 1), np.bool_))
 
 

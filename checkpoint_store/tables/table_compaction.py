@@ -6,8 +6,8 @@ larger than the newer files. A row is then rewritten about log(state / commit) t
 has about `MergeBounds.files` times as many files.
 
 If the fold goes back to the first file, the result is the whole state: a snapshot without deleted
-keys. If the table has a sequence, a snapshot keeps deleted keys, so that late rows stay late. If
-nulls keep the values of a key, all files are folded or none, because a put alone does not show
+keys. If the table has a sequence, a snapshot keeps deleted keys, so that late rows stay late. If a
+null in a row keeps the key's value, all files are folded or none, because a put alone does not show
 whether a delete came before.
 
 A commit folds at most `MergeBounds.bytes`. For a larger state, a job runs `compact_key_groups` for

@@ -1,11 +1,13 @@
 """The possible orphans of a table, and the objects needed by versions (I8). `deletion` defines the
 words.
 
-Files of rows may be orphans: files of killed writers, of abandoned commits, and of unused
-compactions. Signs of life are always orphans. Each object is taken to be as old as the newest
-object of its batch, so a batch stays whole as long as a writer writes the batch, see unnamed_files.
-A file is needed if a version or a compaction names the file. While a version is lost or damaged,
-every file is needed, because the version may have named the file.
+The possible orphans are files of rows (of killed writers, of abandoned commits, and of unused
+compactions) and signs of life: objects that a writer puts beside its files while it still writes
+(see sign_of_life). No version names a sign of life, so every sign is deleted once it is old. Each
+object is taken to be as old as the newest object of its batch, so a batch stays whole as long as a
+writer writes the batch, see unnamed_files. A file is needed if a version or a compaction names the
+file. While a version is lost or damaged, every object is needed, because the version may have named
+any file.
 """
 
 from __future__ import annotations

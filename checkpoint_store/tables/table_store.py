@@ -183,9 +183,9 @@ class TableStore:
     def check(self, metadata: TableMetadata) -> None:
         """Check that a table with these options is here, or could be created here.
 
-        Raises TableMismatchError, which names the option and both values; NotATableError if the
-        place is taken by an operator's store or by foreign objects; ObjectMissingError if there are
-        versions but no `table.json`.
+        Raises TableMismatchError, which names the option and both values; NotATableError if an
+        operator's store or foreign objects are there; ObjectMissingError if there are versions but
+        no `table.json`.
         """
         stored = self.stored()
         if stored is not None:
@@ -193,8 +193,8 @@ class TableStore:
 
     def stored(self) -> TableMetadata | None:
         """The metadata in the store; None if there is no table, and a table may be created here.
-        Raises NotATableError if the place is taken, and ObjectMissingError if there are versions
-        but no `table.json`."""
+        Raises NotATableError if other objects are there, and ObjectMissingError if there are
+        versions but no `table.json`."""
         stored = self.metadata()
         if stored is None and self.versions():
             # A create writes the metadata first, so the metadata is looked for again after the

@@ -114,16 +114,17 @@ Standing = Literal["counts", "late", "unknown"]
 def standing_of(
     put: TableVersion, writer: str, newest: TableVersion, numbers: Sequence[int]
 ) -> Standing:
-    """Decide if a version counts that was put while its preceding version is gone. `newest`: the
-    newest version; `numbers`: the numbers of all existing versions.
+    """Decide whether the version `put` counts, although its preceding version is gone. `writer`:
+    the writer of `put`; `newest`: the newest version; `numbers`: the numbers of all existing
+    versions.
 
-    A writer reads version n, and puts n + 1. Suppose that the writer pauses between the two until
-    others have committed many versions and retention has deleted n and n + 1. Then the name of
-    n + 1 is free again: the put succeeds, and no reader counts the version. Retention deletes the
-    oldest version first, so while n exists, n + 1 was never deleted. If n is gone, the newest
-    version tells:
+    A writer reads version n, and puts n + 1. Suppose that, between the read and the put, the writer
+    pauses until other writers have committed many versions and retention has deleted n and n + 1.
+    Then the name of n + 1 is free again: the put succeeds, and no reader counts the version.
+    Retention deletes the oldest version first, so while n exists, n + 1 was never deleted. If n is
+    gone, the newest version tells:
 
-        it has the batch, or the files, of the commit      the put came in time
+        the newest has the batch or files of the commit    the put came in time
         the commit is of a query, whose batch is missing   too late
         versions after n + 1 are missing                   too late: retention leaves no gap
         otherwise                                          nobody can tell

@@ -1,11 +1,11 @@
 """Files of rows that no version names yet, and their protection from the orphan sweep (I8).
 
-    sweep     takes a file for as old as the newest object of the file's batch
+    sweep     takes a file to be as old as the newest object of the file's batch
     writer    puts a sign of life into the batch's directory while a task, or the commit, takes long
     commit    checks, before naming files, that files old enough for a sweep are still there
 
-A writer does not know the grace of the sweeping writer, so all times here are parts of the least
-grace.
+A writer does not know the grace of the sweeping writer, so all times here are fractions of the
+shortest grace that can be set.
 """
 
 from __future__ import annotations

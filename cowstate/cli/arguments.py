@@ -56,7 +56,8 @@ def add_stopped_query_options(command: argparse.ArgumentParser) -> None:
 
 
 def add_storage_options(command: argparse.ArgumentParser, places: str) -> None:
-    """Add the option for the clients of stores. `places`: the stores, for the help."""
+    """Add `--storage-options`, the options for fsspec. `places`: what the options reach, as words
+    in the help text, such as "the table"."""
     command.add_argument(
         "--storage-options",
         type=json_object,

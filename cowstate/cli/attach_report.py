@@ -13,9 +13,10 @@ from checkpoint_store.runs.attachment_plan import Attachment, StoredRuns
 
 @dataclass(frozen=True, slots=True)
 class AttachedOperator:
-    """An operator, and the epoch and run from which the operator goes on. `belongs_to`: the
-    location of the checkpoint to which the store belonged, None if not known; `run`: the run that
-    attached the store, None if there was none."""
+    """An operator, and how it goes on after the command. `stored`: the runs in the operator's
+    store. `belongs_to`: the location of the checkpoint to which the store belonged before the
+    command, None if not known. `attachment`: the epoch and the run to go on from. `run`: the new
+    run that attached the store, None if the command attached nothing."""
 
     name: str
     stored: StoredRuns
@@ -25,7 +26,8 @@ class AttachedOperator:
 
     @property
     def left_out(self) -> list[tuple[int, int, int]]:
-        """Epochs that no longer count: the number of a run, its first epoch and its last epoch."""
+        """The epochs that no longer count, a tuple for each run that has any: the number of the
+        run, and the first and the last of its epochs that no longer count."""
         if not self.attachment.is_needed:
             return []
         by_run = groupby(self.attachment.left_out, key=lambda each: each.run_number)
@@ -40,7 +42,8 @@ class AttachedOperator:
 
 @dataclass(frozen=True, slots=True)
 class AttachReport:
-    """Findings and changes of the command. `committed`: the last batch that Spark committed."""
+    """Findings and changes of the command. `committed`: the last batch that Spark committed, -1 if
+    Spark committed no batch. `is_applied`: True if the command changed the stores (--apply)."""
 
     checkpoint: str
     query_id: str

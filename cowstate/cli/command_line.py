@@ -1,9 +1,9 @@
 """The command `cowstate`: the arguments of its commands, and `main`, which runs a command.
 
 Exit codes: 0 done; 1 the answer of the demo differs, or its query failed; 2 the command refused its
-arguments or could not do its work; 130 stopped by Ctrl-C. The default `run` of a command names the
-function that runs the command. `main` imports the function's module, so only the commands that need
-pyspark import it.
+arguments or could not do its work; 130 stopped by Ctrl-C. The parser of each command sets `run` to
+the name of the function that runs the command. `main` imports the module of this function only, so
+only the commands that need pyspark import pyspark.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Runs `cowstate compact`: a Spark job that folds the files of a table.
 
-Each range of key groups gets a file. The command is not a writer of the table. The command
-publishes the new files beside the versions. From then on readers use the new files, and the next
-commit builds upon the new files. A stopped command leaves files that nothing names.
+Each range of key groups gets a file. The command commits no version of the table and changes no
+version. It publishes a separate object, a compaction, which says which files of a version the new
+files replace. From then on readers use the new files, and the next commit builds upon the new
+files. A stopped command leaves files that nothing names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Runs `cowstate savepoint` and `cowstate restore`: the state of operators in a separate place."""
+"""Runs `cowstate savepoint`, which copies the state of operators to a separate place, and `cowstate
+restore`, which writes the operators' stores from such a copy."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ def expected_legs(flights: pd.DataFrame, layover_limit_minutes: int) -> pd.DataF
 
 
 def _comparable(legs: pd.DataFrame) -> pd.DataFrame:
-    """The columns of the answer, with the same row order and the same types on both sides."""
+    """The legs with only the columns `COLUMNS`, in a fixed row order and with fixed types, so that
+    the legs of the stream and of the batch can be compared."""
     texts = ["tailnum", "carrier", "origin", "dest"]
     numbers = dict.fromkeys([name for name in COLUMNS if name not in texts], "Int64")
     typed = legs[COLUMNS].astype({**dict.fromkeys(texts, "string"), **numbers})
@@ -80,7 +81,8 @@ def _comparable(legs: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(stream: pd.DataFrame, batch: pd.DataFrame) -> Differences:
-    """Compare the two answers as multisets of rows: a leg that came twice is a difference."""
+    """Compare the legs of the stream and of the batch as multisets of rows: a leg that came twice
+    is a difference."""
     merged = pd.merge(
         _numbered(_comparable(stream)), _numbered(batch), how="outer", indicator="side"
     )

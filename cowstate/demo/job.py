@@ -67,7 +67,8 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReplayFacts:
-    """Content of run.json: the facts of the only run in a directory."""
+    """Content of run.json: facts of the run whose files the directory has. `flights`, `files`:
+    number of flights and of input files. `store`, `checkpoint`: URLs or paths."""
 
     flights: int
     files: int
@@ -76,8 +77,8 @@ class ReplayFacts:
 
 
 def prepare_replay(options: DemoOptions) -> ReplayFacts:
-    """Write the input, unless the input exists. Raises ConfigurationError if `out` has another
-    run."""
+    """Write the input, unless the input exists. Raises ConfigurationError if `out` holds a run with
+    other options."""
     path = options.out / "run.json"
     flights = read_flights(options.flights)
     wanted = (flights.num_rows, options.store_url, options.checkpoint_url)
@@ -139,8 +140,8 @@ def start_query(spark: SparkSession, options: DemoOptions) -> StreamingQuery:
 
 @contextmanager
 def noted_interruption() -> Iterator[Event]:
-    """Set the event at Ctrl-C, without KeyboardInterrupt. So a query is stopped between two calls
-    into the JVM and not in the middle of a call. A second Ctrl-C raises as usual."""
+    """Yield an event that Ctrl-C sets. The first Ctrl-C raises no KeyboardInterrupt, so the caller
+    can stop a query between two calls into the JVM. A second Ctrl-C raises as usual."""
     asked, earlier = Event(), signal.getsignal(signal.SIGINT)
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
@@ -182,7 +183,8 @@ def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> Stre
 
 class EpochProgress:
     """Progress of the stream, in epochs from 0. An epoch reads one file. After a restart the first
-    epoch reads two files if Spark had listed a file but not planned the epoch before the stop."""
+    epoch reads two files if, at the stop, Spark had already listed a file but not yet planned the
+    epoch of that file."""
 
     def __init__(self) -> None:
         self.first_epoch: int | None = None

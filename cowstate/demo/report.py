@@ -70,6 +70,8 @@ class StreamOutcome:
 
     first_epoch: the first epoch of this start, None if nothing was left to do.
     epochs_done: the number of epochs that all starts together have done.
+    interrupted: True if Ctrl-C stopped the stream.
+    seconds: duration of this start.
     """
 
     query_id: str

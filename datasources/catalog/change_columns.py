@@ -34,7 +34,8 @@ def with_watermark(rows: pa.Table, watermark_ms: int | None) -> pa.Table:
 
 
 def with_change_columns(rows: pa.Table, info: VersionInfo) -> pa.Table:
-    """Add the columns of a change feed to a state's rows: each row is an insert of one version."""
+    """Add the columns of a change feed to a state's rows: every row is an insert in the version of
+    `info`."""
     moment = pa.scalar(info.timestamp_ms * 1000, pa.timestamp("us", "UTC"))
     columns = (
         (CHANGE_TYPE, pa.scalar(INSERT)),

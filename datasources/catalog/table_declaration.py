@@ -10,10 +10,10 @@ The jar passes the options of the table, and option `declaration`, which is JSON
                   the properties only
     properties    the names in TBLPROPERTIES; the name of an option is an error
     warehouse     Spark's place for a table of this name, used if option `path` is not set
-    mayLackKeys   true if a write may come with the declaration (`saveAsTable`, `toTable`) and
-                  name the keys itself
+    mayLackKeys   true if the declaration may come from a write (`saveAsTable`, `toTable`), whose
+                  own options may name the keys
 
-The answer is the schema of the source: the columns that the table has or will have.
+`declared_schema` returns the schema of the source: the columns that the table has or will have.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def declared_schema(options: Mapping[str, str]) -> StructType:
     """The columns of a declared table.
 
     Raises ConfigurationError for an option that neither reads nor writes have, for a bad value, and
-    for a key that is missing or is not a column. Raises the errors of a write if the place is
-    taken, or if the table at the place has other options. Also raises the errors of the store.
+    for a key that is missing or is not a column. Like a write, raises NotATableError if `path`
+    holds something other than a table, and TableMismatchError if the table at `path` was created
+    with other options. Also raises the errors of the store.
     """
     declaration = json.loads(options[DECLARATION])
     own = {name: text for name, text in options.items() if name.lower() != DECLARATION}
@@ -85,8 +86,8 @@ def _parsed_read(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
 
 
 def _check_only_read(written: SinkOptions, *, is_placed: bool) -> None:
-    """Check a table whose columns differ from the columns of its rows. Raises ConfigurationError if
-    the table has keys, or has no place."""
+    """Check the declaration of a table that shows other columns than its rows have in the store.
+    Raises ConfigurationError if the declaration has keys, or no path."""
     if written.keys or not is_placed:
         raise ConfigurationError(
             "options readChangeFeed, columns and flattenCollectionTypes are for a table that is "

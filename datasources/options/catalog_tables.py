@@ -27,13 +27,14 @@ def are_of_catalog(options: Mapping[str, str]) -> bool:
 
 
 def is_declared(options: Mapping[str, str]) -> bool:
-    """True if the catalog asks before Spark creates or alters the table."""
+    """True if the jar asks for a check of the table, before Spark creates or alters the table in
+    its catalog."""
     return are_of_catalog(options) and _has(options, DECLARATION)
 
 
 def may_be_unwritten(options: Mapping[str, str]) -> bool:
-    """True if a table of the catalog may not exist yet: CREATE TABLE named keys, so that the first
-    write creates the table. If CREATE TABLE named no keys, a missing table is lost."""
+    """True if a table of the catalog need not exist in its store yet: CREATE TABLE named keys, so
+    the first write creates the table. If CREATE TABLE named no keys, a missing table is lost."""
     return are_of_catalog(options) and _has(options, "keys")
 
 

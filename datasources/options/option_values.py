@@ -1,7 +1,7 @@
 """Parses the texts of options: each function takes the name and the text, and returns the value.
 
     time        whole milliseconds since 1970, or ISO 8601 ("2026-01-31", "2026-01-31 12:00:00",
-                "2026-01-31T12:00:00+01:00"); UTC without a zone
+                "2026-01-31T12:00:00+01:00"); a time without a zone is in UTC
     size        bytes; the number may end in k, m, g or t (powers of 1024)
     duration    seconds
     list        separated by commas
@@ -69,7 +69,7 @@ def _unquoted(text: str) -> str:
 
 
 def a_boolean(name: str, text: str) -> bool:
-    """Parse "true" or "false", in any case."""
+    """Parse "true" or "false", in upper or lower case."""
     return choice("true", "false")(name, text) == "true"
 
 

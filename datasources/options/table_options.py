@@ -1,11 +1,14 @@
 """The options of `format("cowstate")`, parsed once: for sinks, batch reads and streams.
 
-Option names are camel case, but upper and lower case are the same, as in Spark. `path` is the
-table's path. Unknown options, bad values and contradictory options raise a ConfigurationError that
-lists the allowed names or values.
+The names of options are in camel case; a user may write a name in upper or lower case, as in Spark.
+Unknown options, bad values and contradictory options raise a ConfigurationError that lists the
+allowed names or values. option_values parses the values.
 
-option_values parses the values. `storeRetrySeconds` is the number of seconds for which a failing
-call to the store is tried again.
+Fields of all three classes:
+
+    url                    the table's URL, from option `path`
+    storage_options        the options for fsspec
+    store_retry_seconds    for so many seconds a failing call to the store is tried again
 """
 
 from __future__ import annotations
@@ -65,16 +68,17 @@ class SinkOptions:
     keys: the key columns, in order; empty: the key columns of the table.
     sequence_by: the column whose greatest value wins.
     delete_when: a boolean column, or a predicate; a row with value true deletes its key.
-    ignore_null_updates: a null keeps the value that the key has.
+    ignore_null_updates: True if a null in a row keeps the value that its key has in the column.
     max_parallelism: number of key groups; fixed when a table is created.
     merge_schema: True if rows may bring new columns.
-    on_duplicate: the winner among several rows of a key in one batch, without sequence_by.
+    on_duplicate: the winner among several rows of a key in one batch, if there is no sequence_by.
     on_null_key: the treatment of a row with a null in its key.
     take_over: True if this query replaces another query as the table's writer.
     min_versions_to_retain: at least this many newest versions stay readable.
-    auto_compact_bytes: the query itself folds files, at most this many bytes in one fold.
-    orphan_grace_seconds: a file that no version names is deleted after this many seconds without a
-    write beside the file.
+    auto_compact_bytes: most bytes of files that the query folds into one file before a commit; 0:
+    the query folds no files.
+    orphan_grace_seconds: a file that no version names is deleted once the newest file of its batch
+    is this many seconds old.
     given: the fields that the user has set; the other fields have their defaults.
     """
 
@@ -103,7 +107,8 @@ class ReaderOptions:
     version_as_of: the version to read.
     timestamp_as_of: read the version that was the newest at this time (ms since 1970). Without
     version_as_of and timestamp_as_of, the newest version is read.
-    read_change_feed: read changes instead of state, between two versions or times, inclusive.
+    read_change_feed: read changes instead of state, from starting_version or starting_timestamp to
+    ending_version or ending_timestamp, inclusive.
     preimages: True if an update or a delete comes with the row before the change.
     state: the name of a Python operator's state, or the store of a query's checkpoint; None: the
     only state, or the state of operator 0.
@@ -138,13 +143,13 @@ class StreamOptions:
     starting_version, starting_timestamp: the first changes to read, inclusive; both None: first
     the state as inserts, then all later changes.
     max_versions_per_trigger, max_bytes_per_trigger, max_files_per_trigger: the most in one batch.
-    fail_on_data_loss: True if the stream fails when changes are deleted before the read.
+    fail_on_data_loss: True if the stream fails when changes that it has not read were deleted.
     checkpointing_mode: exactly_once waits for all channels of an epoch, at_least_once does not.
     read_change_feed: True if rows have the columns that describe the change.
     preimages: True if an update or a delete comes with the row before the change.
     poll_interval_seconds: the least time between two looks for new versions.
     state_cache_bytes: a worker keeps states of up to this size for preimages of later batches.
-    state: the same as in ReaderOptions.
+    state, num_partitions: the same as in ReaderOptions.
     """
 
     url: str = field(metadata={_PARSE: a_table_url})
@@ -245,8 +250,8 @@ def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOpti
 
 def _are_of_a_stream(options: Mapping[str, str]) -> bool:
     """True if more of the options are options of streams than of batch reads. If the numbers are
-    equal, option readChangeFeed decides for the stream, because a session that `configure` built
-    adds readChangeFeed to the options of streams."""
+    equal, true if readChangeFeed is given, because `readStream` sets readChangeFeed in a session
+    that `configure` built."""
     given = {_meant_name(name) for name in options}
     names = {use: {name.lower() for name in parsers} for use, parsers in _OPTIONS.items()}
     of_stream, of_batch = (len(given & names[use]) for use in ("streams", "batch reads"))
@@ -272,13 +277,13 @@ def reads_other_columns(options: ReaderOptions | StreamOptions) -> bool:
 
 
 def is_an_option(name: str) -> bool:
-    """True if reads or writes have an option of this name, in any case."""
+    """True if reads or writes have an option of this name, in upper or lower case."""
     return name.lower() in _NAMES
 
 
 def column_named(name: str, columns: Sequence[str], where: str) -> str:
-    """Find a column by the name that a user gives, in any case, as in Spark. Raises
-    ConfigurationError, with a message that begins with `where`."""
+    """Find a column by the name that a user gives; upper and lower case are the same, as in Spark.
+    Raises ConfigurationError, with a message that begins with `where`."""
     if name in columns:
         return name
     meant = [column for column in columns if column.lower() == name.lower()]
@@ -291,7 +296,7 @@ def column_named(name: str, columns: Sequence[str], where: str) -> str:
 
 
 def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
-    """The values of the options that are set, by option name in our spelling."""
+    """The values of the options that are set, by the name of the option in camel case."""
     spelled = {name.lower(): name for name in _OPTIONS[use]}
     ignored = set(_SPARK_OPTIONS)
     if are_of_catalog(options):
@@ -373,7 +378,7 @@ def _refuse_both(values: Mapping[str, Any], first: str, second: str, why: str) -
 
 
 def _options_of(options: type[SinkOptions | ReaderOptions | StreamOptions]) -> dict[str, _Parse]:
-    """The parsers of the options with a field of their own, by name."""
+    """The parsers of the options that are fields of class `options`, by the option's name."""
     parsers = {each.name: each.metadata[_PARSE] for each in fields(options) if each.metadata}
     return {"path": parsers.pop("url"), **{_camel(name): parsers[name] for name in parsers}}
 

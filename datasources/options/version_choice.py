@@ -71,9 +71,9 @@ def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
 
 
 def version_before(history: StateHistory, first: int, versions: Sequence[int]) -> int | None:
-    """The version before version `first`; None if `first` is the beginning. The changes from
-    `first` on are computed against the state of the version before. Raises VersionNotRetainedError
-    if the version before was deleted."""
+    """The newest of `versions` that is older than version `first`. The changes from `first` on are
+    computed against the state of this version. None if no version is older than `first`. Raises
+    VersionNotRetainedError if the oldest versions were deleted, and none before `first` is left."""
     older = [version for version in versions if version < first]
     if older:
         return older[-1]

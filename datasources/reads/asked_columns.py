@@ -27,7 +27,7 @@ pc: Any = pyarrow.compute
 @dataclass(frozen=True, slots=True)
 class AskedColumns:
     """Columns of a read. `asked`: the columns with which Spark compares batches. `stored`: the same
-    columns as in states, where every field may be null. `url`: the place of the state, for the
+    columns as in states, where every field may be null. `url`: the URL of the state, for the
     error."""
 
     url: str

@@ -59,8 +59,8 @@ class FlattenedColumns:
         return [*(name for name in self.key_names if name in asked), self.stored]
 
     def rows(self, state: pa.Table) -> Iterator[pa.Table]:
-        """Yield a row for each element of `state`, whose columns are the `stored_names` of some
-        columns."""
+        """Yield the flattened rows, a row for each element of a list or map of `state`. `state` has
+        the columns that `stored_names` returned."""
         for batch in state.to_batches():
             # `take` drops elements outside a slice or under a null value.
             collections: Any = batch.column(self.stored).take(_places(np.arange(len(batch))))

@@ -80,9 +80,9 @@ def _column_of(condition: Filter) -> str | None:
 
 
 def _literals_of(condition: Filter) -> KeyValues | None:
-    """All values with which the query may compare: the literals of a comparison, and the days that
-    may arrive as these literals. None if a literal is unknown, or if the filter is no
-    comparison."""
+    """All values with which the query may compare the column: the literals that arrived, and the
+    days that Spark may have moved to these literals, see the module. None if the query's own
+    literal is unknown, or if the filter is no comparison."""
     match condition:
         case In(_, literals):
             arrived = tuple(literals)
@@ -125,8 +125,8 @@ def _is_same(value: object, other: object) -> bool:
 
 
 def _range_of(condition: Filter, literals: KeyValues) -> ValueRange:
-    """A range with all values that a comparison allows, and maybe more: both ends are inclusive.
-    Raises TypeError for literals of several types."""
+    """A range with at least all values that a comparison allows. Both ends are inclusive. Raises
+    TypeError for literals of several types."""
     bounds: list[Any] = [bound_of(literal) for literal in literals]
     if not bounds or None in bounds:
         return ValueRange()
@@ -142,8 +142,8 @@ def _range_of(condition: Filter, literals: KeyValues) -> ValueRange:
 def key_groups_asked_for(
     values: Mapping[str, KeyValues], key_schema_json: str, max_parallelism: int
 ) -> list[int] | None:
-    """The key groups of all keys that can be made of `values`, by column name. None if a key column
-    has no values, or there are too many keys."""
+    """The key groups of all keys that can be made of `values`, the allowed values by column name.
+    None if `values` lacks a key column, or if there are too many keys."""
     fields = json.loads(key_schema_json)["fields"]
     if not fields or any(field["name"] not in values for field in fields):
         return None

@@ -17,9 +17,9 @@ _MOST_PARTITIONS = 256
 def ranges_to_read(
     files: Iterable[StateHandle], max_parallelism: int, count: int | None
 ) -> list[KeyGroupRange]:
-    """Ranges that together cover all key groups. `count`: about how many ranges; None: as many as
-    the size of the files calls for, and no range ends within a database. A task downloads a whole
-    database even to read a part of its rows."""
+    """Ranges that together cover all key groups. `count`: about how many ranges. If `count` is
+    None, the size of the files gives the number, and the key groups of a RocksDB database are never
+    split: a task downloads a whole database even to read a part of its rows."""
     read = list(files)
     if count:
         return key_group_ranges(max_parallelism, count)
@@ -33,9 +33,9 @@ def ranges_to_read(
 
 
 def check_not_rescaled(history: StateHistory, version: int, partitions: int | None) -> None:
-    """Raise ConfigurationError if the query was rescaled since the ranges were chosen: rows are
-    then in other key groups, and the read would miss them. `partitions`: the number of partitions
-    when the ranges were chosen; None if the number never changes."""
+    """Raise ConfigurationError if the query was rescaled since the ranges were chosen: then rows
+    have moved to other key groups, and the read may miss rows. `partitions`: the number of
+    partitions when the ranges were chosen; None if the number never changes."""
     if partitions is not None and (now := history.at(version).partitions) != partitions:
         raise ConfigurationError(
             f"{history.url} got {now} partitions instead of {partitions} while version {version} "

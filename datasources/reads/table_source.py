@@ -6,9 +6,9 @@
     partitions   ranges of key groups
     read         in a task: the rows of one range, as Arrow batches
 
-Spark tells a source in Python the filters of a query, but not the columns of the query. The jar
-asks for the columns of the query. In a session without the jar, `option("columns", "id, total")` or
-`.schema(...)` names the columns to read.
+Spark tells a source in Python the filters of a query, but not the columns of the query. With the
+jar, only the columns of the query are read. In a session without the jar,
+`option("columns", "id, total")` or `.schema(...)` names the columns to read.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The option is the name of a boolean column, or a predicate in Spark's SQL, with three-valued logic:
 
-    columns       name, `a name`; in any case
+    columns       name, `a name`; in upper or lower case
     literals      1, 1.5, 1e3, 'text', TRUE, FALSE, NULL,
                   DATE '2026-01-31', TIMESTAMP '2026-01-31 12:00:00', TIMESTAMP_NTZ '…'
     comparisons   = == <> != < <= > >= <=>, [NOT] BETWEEN … AND …, [NOT] IN (…),
@@ -165,8 +165,8 @@ class _Compiler:
         return _applied(pc.is_null, self.value(node.this))
 
     def in_list(self, node: _Node) -> _Value:
-        """Compile IN: true if a value of the list is equal; else null if a value is null, else
-        false."""
+        """Compile IN. The result is true if a value of the list equals the sought value; otherwise
+        null if the sought value or a value of the list is null; otherwise false."""
         sought = self.value(node.this)
         others = [self.value(other) for other in node.expressions]
 

@@ -29,7 +29,7 @@ class EventTimeColumn:
 
 
 def event_time_columns(schema: StructType) -> tuple[EventTimeColumn, ...]:
-    """The marked columns at the top level."""
+    """The event-time columns among the top-level columns of `schema`."""
     return tuple(
         EventTimeColumn(field.name, int(field.metadata[_DELAY_MS]))
         for field in schema

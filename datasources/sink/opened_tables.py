@@ -60,7 +60,8 @@ def check_sink(options: Mapping[str, str], schema: StructType) -> None:
 
 
 def check_new_sink(options: Mapping[str, str], schema: StructType) -> None:
-    """Make the same check for a new table, without a look at the place in option `path`."""
+    """Check that rows of `schema` can be written into a new table. Does not look at what is at
+    option `path`. Raises ConfigurationError and KeyGroupError, like plan_of_sink."""
     parsed = parse_sink_options(options)
     _plan(parsed, schema, None, parsed.url)
 
@@ -72,7 +73,7 @@ def open_table(plan: SinkPlan) -> TableStore:
 
 
 def open_planned(plan: SinkPlan) -> TableStore:
-    """The table of a plan. Raises TableMismatchError if another table has taken its place."""
+    """The table of a plan. Raises TableMismatchError if another table is now at the URL."""
     table = _opened(plan)
     table.create(plan.metadata)
     return table

@@ -41,9 +41,9 @@ def in_sequence(
     table: TableStore, plan: SinkPlan, files: Sequence[StateHandle], writer: TableFileWriter
 ) -> tuple[StateHandle, ...]:
     """Write files in which the rows of a key are in the order of their sequence, and return the
-    files. Return `files` unless the table has both sequenceBy and ignoreNullUpdates.
+    files. Return `files` unchanged unless the table has both sequenceBy and ignoreNullUpdates.
 
-    With both options, each row changes its key, except a late row. The task that wrote a row cannot
+    With both options, each row of a key counts, except a late row. The task that wrote a row cannot
     decide if the row is late, because other tasks may have rows of the same key.
     """
     if plan.metadata.sequence_by is None or not plan.metadata.ignore_null_updates:
@@ -61,8 +61,8 @@ def in_sequence(
 def _parts(
     table: TableStore, plan: SinkPlan, files: Sequence[StateHandle], columns: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """Yield the rows of files in parts. `columns`: the columns to yield, the key columns among
-    them."""
+    """Yield the rows of files in parts. `columns`: the columns to yield, including the key
+    columns."""
     rows, size = sum(file.rows for file in files), sum(file.length for file in files)
     count = min(1 + max(rows // _PART_ROWS, size // _PART_BYTES), MOST_PARTS)
     names, types = list(plan.key_names), plan.key_types

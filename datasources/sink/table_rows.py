@@ -8,8 +8,8 @@
                     "row", underscores are appended to the name
     _sequence       the value of the column of sequenceBy, for deletes too; only with sequenceBy
 
-Each key comes once, with an exception: with sequenceBy and ignoreNullUpdates each row may change
-its key, so all rows come, in the order of their sequence.
+Each key comes once. There is an exception: with both sequenceBy and ignoreNullUpdates all rows of a
+key come, in the order of their sequence, because each row may change other columns.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def duplicate_keys(tables: Sequence[pa.Table], key_names: Sequence[str]) -> list
 
 
 def _as_planned(table: pa.Table, plan: SinkPlan) -> pa.Table:
-    """Select the planned columns, and cast to the planned types. Spark's timestamps have the
-    session's zone."""
+    """Select the planned columns, and cast the columns to the planned types. Timestamps need a
+    cast, because Spark hands them over in the session's time zone."""
     columns, key_names = [], plan.key_names
     for field in plan.schema:
         column: Any = table.column(field.name)
@@ -319,7 +319,8 @@ def _check_columns(plan: SinkPlan) -> None:
 
 
 def _holds_interval(data_type: pa.DataType) -> bool:
-    """True if values hold months, at any depth. pyarrow has no type for Spark's form of months."""
+    """True if the type is an interval with months (Spark's year-month or calendar interval), or
+    contains such an interval at any depth. pyarrow has no type for Spark's year-month intervals."""
     return pa.types.is_interval(data_type) or any(
         _holds_interval(data_type.field(child).type) for child in range(data_type.num_fields)
     )

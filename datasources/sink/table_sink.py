@@ -1,8 +1,9 @@
 """Writes a DataFrame into a table: `df.write` and `df.writeStream` with `format("cowstate")`.
 
-    driver   plans: the table exists, and the columns of the rows fit the table
-    task     writes rows to files, each durable, named by query (or job), batch and attempt
-    driver   looks for keys in several files, and commits: versions/<n>.json names the files
+    driver   plans: creates the table if there is none, and checks that the rows' columns fit
+    task     writes rows to durable files, which are named by query (or job), batch and attempt
+    driver   looks for keys that are in several files, and commits: versions/<n>.json names the
+             files
 
 A task's files count only when the driver's commit names the files. So a failed or repeated attempt
 leaves orphans and no other trace. The table records the last batch of each query. If Spark did not

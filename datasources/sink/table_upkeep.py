@@ -76,7 +76,8 @@ class TableUpkeep:
     ) -> TableVersion:
         """Do the upkeep before the commit of `version`, and return the version with folded files.
 
-        `version` holds the count of failures up to the version before. `metadata` is the table's.
+        `metadata`: the table's metadata. `version`: the version to commit, with the count of
+        failures of the version before. `bounds`: the limits of a fold.
         """
         if not self._is_begun:
             for chore in self._chores():

@@ -1,7 +1,7 @@
 """The versions of a state as one channel sees them: whole versions, then the channel's own epochs.
 
 A subtask may publish its barrier before the other subtasks, and the barrier names all files of the
-subtask's key groups. So for these key groups an epoch is readable before the whole epoch is.
+subtask's key groups. So the epoch is readable for these key groups as soon as the barrier is there.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ Ahead = Mapping[int, tuple[BarrierName, int]]
 
 @dataclass(frozen=True)
 class ChannelHistory:
-    """StateHistory of one subtask's key groups. `ahead`: the subtask's barriers of epochs that need
-    not be whole, oldest first, with their times of publication (ms since 1970). Whole versions are
-    used only before the first of these epochs."""
+    """StateHistory of one subtask's key groups. `ahead`: by epoch, oldest first, the subtask's
+    barrier and the barrier's time of publication (ms since 1970); the other subtasks may not have
+    published these epochs yet. From the first of these epochs on, only these barriers are read. For
+    earlier epochs, the versions of the operator are read, which have the barriers of all
+    subtasks."""
 
     operator: OperatorHistory
     ahead: Ahead

@@ -61,7 +61,8 @@ class StreamProgress:
     def ranges(
         self, max_parallelism: int
     ) -> Iterator[tuple[KeyGroupRange, ChannelPosition | None]]:
-        """Ranges of all key groups, each with its channel's position if the channel is ahead."""
+        """Yield ranges that together cover all key groups, each with the position of its channel;
+        None if the channel is not ahead."""
         parallelism = next((position.parallelism for position in self.ahead.values()), 1)
         for subtask in range(parallelism):
             own = key_group_range_of_subtask(max_parallelism, parallelism, subtask)

@@ -36,11 +36,11 @@ from spark_state.barriers.input_gate import (
 def barriers_after(
     published: PublishedObjects, timeline: Sequence[EpochDirectory], aligned: EpochDirectory | None
 ) -> list[BarrierName]:
-    """The barriers of the live `timeline` (newest epoch first) after its epoch `aligned`.
+    """The barriers of the epochs after `aligned` on the live `timeline` (newest epoch first).
 
-    The newest epoch is listed first. A subtask publishes its epochs in order. So if the listing
-    shows a subtask's barrier of the newest epoch, the later listings show the subtask's earlier
-    barriers.
+    Each epoch costs a listing of the store, and the listings begin with the newest epoch. A subtask
+    publishes its epochs in order. So if a listing shows a subtask's barrier, the listings of the
+    earlier epochs, made afterwards, show the subtask's earlier barriers.
     """
     later = takewhile(lambda directory: directory != aligned, timeline)
     return [name for directory in later for name in published.barriers(directory)]

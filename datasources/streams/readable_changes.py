@@ -1,10 +1,10 @@
 """Finds the changes that can still be read when some versions are gone.
 
-A version names the files that the version added, and these files alone give its changes. The rows
-before the changes come from the state of the base, the version on which the version was built. For
-example, version 3 of the versions 0 to 5 is gone:
+A version names the files that the version added, and these files alone give its changes. The
+preimages, the rows before the changes, come from the state of the base, the version on which the
+version was built. For example, version 3 of the versions 0 to 5 is gone:
 
-    changes after 0   1, 2 and 5 can be read; 4, too, without the rows before
+    changes after 0   1, 2 and 5 can be read; 4 can be read without preimages
 
 The other versions of a batch have no influence on whether the changes of a version can be read. So
 batches of any size give the same changes.
@@ -65,8 +65,9 @@ def readable_changes(
     preimages: bool,
 ) -> ReadableChanges:
     """The changes after version `start` up to `end`, of a history with these `versions`. If `start`
-    is None, all rows of the oldest version count as its changes. A version that was deleted after
-    the listing counts as gone. Raises CorruptObjectError for a damaged version."""
+    is None, all rows of the oldest version count as its changes. `preimages`: True if the changes
+    must come with preimages. A version that was deleted after the listing counts as gone. Raises
+    CorruptObjectError for a damaged version."""
     between = [
         version for version in versions if (start is None or start < version) and version <= end
     ]

@@ -9,7 +9,8 @@
     attempt         of a query's checkpoint: tells two runs of a batch apart
     run             of an operator: the number of the run that wrote the epoch
 
-The live timeline of an operator may have left this run's epoch behind (see run_lineage):
+The live timeline of an operator may have left this run's epoch behind (see run_lineage). Then the
+stream does as follows:
 
     another run wrote the epoch anew from the same base, with the same changes    go on
     no run has written the epoch anew yet                                         wait

@@ -2,8 +2,8 @@
 
 offsets         start and end of the batch
 stretches       key groups with their first and last version; see channel_positions
-runs            the changes of a stretch that can be read; see readable_changes
-parts           ranges of key groups of a run, spread over the tasks
+runs            changes of a stretch that can be read, without a gap; see VersionRun
+parts           ranges of key groups of a run, spread over the tasks; see Part
 """
 
 from __future__ import annotations
@@ -118,17 +118,17 @@ class StreamBatch:
         return stretches(first, last, self.history.max_parallelism)
 
     def _parts_of_state(self, versions: Sequence[int]) -> list[Part]:
-        """The parts of the state at the end.
+        """The parts of the state at the batch's end.
 
         If the version of the end is gone and failOnDataLoss is false, the next later version is
-        read instead, with its later changes. Without a later version, the last earlier version is
-        read.
+        read instead. If there is no later version, the last earlier version is read.
 
-        The next batch goes on after the planned end in any case, so the changes in a later state
-        may come again. Without preimages they come as update_postimages of the same rows, and as
-        deletes of keys that the state does not have. With preimages the repeated changes are passed
-        over, because the rows before are gone. There is an exception: an epoch that was built upon
-        an epoch before the end has its inserts and updates again, with the same rows.
+        The next batch still goes on after the planned end. So changes that the state of a later
+        version already contains come again. Without preimages the repeated changes come as
+        update_postimages of the same rows, and as deletes of keys that the state does not have.
+        With preimages the repeated changes are passed over, because the preimages are gone. There
+        is an exception: an epoch that was built upon an epoch before the planned end has its
+        inserts and updates again, with the same rows.
         """
         planned: int = self.end["version"]
         lenient = not self.options.fail_on_data_loss
@@ -171,8 +171,9 @@ class StreamBatch:
         versions: Sequence[int],
         timeline: Sequence[EpochDirectory],
     ) -> bool:
-        """True if the whole epoch has the barrier of a channel whose own barrier is gone. Raises
-        ChangesLostError if the channel's changes are gone, too, unless failOnDataLoss is false."""
+        """True if the manifest of the epoch has the barrier at `position`, whose own object is
+        gone. Raises ChangesLostError if the channel's changes are gone, too, unless failOnDataLoss
+        is false."""
         url, epoch = self.history.url, position.epoch
         whole = self._checkpoint_at(epoch) if epoch in versions else None
         is_whole = whole is not None and holds(whole, position)

@@ -17,7 +17,8 @@ Offset = dict[str, Any]
 
 
 def offset_at(version: int, after: str = "version", ahead: Positions | None = None) -> Offset:
-    """An offset at a version. Only positions after the version count in `ahead`."""
+    """The offset at version `version`. `after`: see table_stream. The offset takes only the
+    positions of `ahead` whose epochs are after the version."""
     offset: Offset = {"version": version, "after": after}
     further = {
         subtask: position for subtask, position in (ahead or {}).items() if position.epoch > version
@@ -33,7 +34,7 @@ def positions_in(offset: Offset) -> Positions:
 def first_offset(options: StreamOptions, history: StateHistory, versions: Sequence[int]) -> Offset:
     """The offset before the first changes that `options` ask for. `versions`: the existing
     versions. Raises ChangesLostError if the first changes are gone, unless failOnDataLoss is false.
-    Raises ConfigurationError for a first version that is later than the next version."""
+    Raises ConfigurationError if startingVersion is greater than the newest version plus 1."""
     first = options.starting_version
     if first == "earliest":
         return offset_before(None)
@@ -57,12 +58,13 @@ def first_offset(options: StreamOptions, history: StateHistory, versions: Sequen
     except VersionNotRetainedError as absent:
         if options.fail_on_data_loss:
             raise ChangesLostError.of(absent, was_read=False) from absent
-        # The missing version may be younger than the time; all later versions certainly are.
+        # The missing version may have been committed at startingTimestamp or later; all later
+        # versions certainly were.
         return offset_before(absent.version)
     return offset_before(None) if before is None else offset_at(before)
 
 
 def offset_before(version: int | None) -> Offset:
-    """The offset from which a version and all later versions are read, whether there are earlier
-    versions or not. None means the oldest version, whose rows come as inserts."""
+    """The offset from which `version` and all later versions are read. `version` need not exist.
+    None: from the oldest version, whose rows come as inserts."""
     return offset_at(version - 1) if version else offset_at(-1, "nothing")

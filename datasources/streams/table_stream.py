@@ -22,8 +22,9 @@ such channel:
 
     {"version": 7, "after": "version", "channels": {"1": {"epoch": 8, "run": 3, ...}}}
 
-Once epoch 8 is aligned, the changes of channel 1 are left out if the stream has read the same
-barrier. The changes come again if the epoch was run again in the meantime.
+Once epoch 8 is aligned, the changes of channel 1 are left out if the aligned epoch has the barrier
+that the stream has read. If the aligned epoch has another barrier of the channel, because the epoch
+was run again, the changes come again.
 """
 
 from __future__ import annotations
@@ -296,7 +297,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return self._channels
 
     def _limited(self, after: Sequence[int], limit: ReadLimit) -> int:
-        """The last version of a batch: at least one version, and no more than the limits allow."""
+        """The last version of the next batch. The batch has at least one version, and otherwise no
+        more versions than the limits allow."""
         if isinstance(limit, ReadAllAvailable):
             return after[-1]
         options = self._options
@@ -318,8 +320,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader of a refused stream: every method raises `error`. Spark would hide an error from
-    `DataSource.streamReader` behind an error of its own."""
+    """Reader of a refused stream: raises `error` when Spark asks for offsets, partitions or rows.
+    Spark would hide an error from `DataSource.streamReader` behind an error of its own."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error

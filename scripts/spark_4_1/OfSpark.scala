@@ -5,8 +5,8 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
-// What Spark 4.1 has in place of spark_state/jvm/spark. The methods without a body are those of
-// later versions that the provider implements, and that Spark 4.1 does not call.
+// Replacement of spark_state/jvm/spark for Spark 4.1. The methods without a body are methods of
+// later versions of Spark: the provider implements these methods, and Spark 4.1 does not call them.
 
 private[cowstate] trait ProviderOfSpark extends StateStoreProvider {
   def getStore(
@@ -51,10 +51,10 @@ private[cowstate] trait StoreOfSpark extends StateStore {
 private[cowstate] object OfSpark {
   val Versions: Seq[String] = Seq("4.1")
 
-  /** Rows get no checksums. Those of files that Spark 4.2 wrote are verified all the same. */
+  /** No ratio, so rows get no checksums. Checksums in files from Spark 4.2 are still verified. */
   def rowChecksumRatio(conf: StateStoreConf): Option[Long] = None
 
-  /** As Spark 4.2 raises it. */
+  /** Return the error that Spark 4.2 raises for a wrong row checksum. */
   def rowChecksumFailed(owner: String, expected: Int, computed: Int): SparkException = {
     val condition = "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
     new SparkException(
@@ -62,11 +62,11 @@ private[cowstate] object OfSpark {
         s"$expected, computed checksum: $computed.", null)
   }
 
-  /** Spark 4.1 cannot be told to write a snapshot. */
+  /** Throw, because Spark 4.1 cannot be told to write a snapshot. */
   def storeWithSnapshot(provider: StateStoreProvider, version: Long): StateStore =
     throw new UnsupportedOperationException("cowstate adopt --revert needs Spark 4.2 or later")
 
-  /** Spark 4.1 does not tell. */
+  /** Throw, because Spark 4.1 does not tell the columns that decide the partition of a row. */
   def partitionKey(
       operatorName: String,
       store: String,

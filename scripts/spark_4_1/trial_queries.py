@@ -101,8 +101,9 @@ def output_lines(run: ProviderRun) -> list[str]:
 
 
 def differences(title: str, expected: Iterable[str], actual: Iterable[str]) -> list[str]:
-    """The title, then the lines that one side has and the other side lacks or has less often; empty
-    if there are no such lines."""
+    """Compare lines, whatever their order. Return the title, then the lines of `expected` that
+    `actual` lacks, and the lines of `actual` that `expected` lacks; nothing if there are no such
+    lines."""
     wanted, got = Counter(expected), Counter(actual)
     missing = [f"- {line}" for line in sorted((wanted - got).elements())]
     surplus = [f"+ {line}" for line in sorted((got - wanted).elements())]

@@ -79,7 +79,7 @@ def run(python: Path, source: Path, suite: str, minutes: int) -> list[Outcome]:
 
 
 def verdict_on(suite: str, outcomes: Sequence[Outcome]) -> Verdict:
-    """The verdict on a suite. The names of tests are names of a class and a method."""
+    """The verdict on a suite. Tests are named by class and method, not by suite."""
     expected = read_expectations(EXPECTED.read_text(encoding="utf-8"))
     return judge(suite, outcomes, that_ran(expected, outcomes))
 

@@ -1,4 +1,4 @@
-"""Spark's published test jars, Spark itself in the same version, and the jars compiled for both.
+"""Spark's published test jars, Spark itself in the same version, and jars compiled against them.
 
 build/spark-suites/
   jars/                      the jars of the lock file, from Maven Central
@@ -101,7 +101,8 @@ def unpack(jar: Path, folder: Path) -> None:
 
 def compiled(name: str, folder: Path, build: SparkBuild | None, beside: Sequence[Path]) -> Path:
     """Compile the sources in a folder against a Spark and its tests, or, without `build`, against
-    the installed Spark. The same sources are compiled once."""
+    the installed Spark. `beside`: further jars that the sources need. The same sources are compiled
+    once."""
     sources = sorted(folder.rglob("*.scala"))
     content = hashlib.sha256((build.version if build else "").encode())
     for file in [*sources, *beside]:

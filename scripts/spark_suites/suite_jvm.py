@@ -61,7 +61,8 @@ class SuiteJvm:
     minutes: int
 
     def run(self, suite: Suite) -> list[Outcome]:
-        """The outcomes of a suite, in order. A JVM that ends badly or never is a failed outcome."""
+        """The outcomes of a suite, in order. If the JVM ends with an error, or not within the time
+        limit, the last outcome is "aborted"."""
         folder = BUILD / self.provider.name / suite.name
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "tmp").mkdir(parents=True)

@@ -1,12 +1,12 @@
 """The list of Spark's suites to run, with the class that runs a suite on each provider.
 
 Spark's own class runs a suite on both providers, except if the suite looks for files or rows of
-HDFSBackedStateStoreProvider: then a class of `scala/provider` looks for cowstate's.
+HDFSBackedStateStoreProvider: then a class of `scala/provider` looks for cowstate's files and rows.
 
 From Spark's packages of streaming and of the state reader, the list has every suite that starts a
-query with state on HDFSBackedStateStoreProvider, or opens its stores. The other suites of the
-packages open no store, open RocksDB only, start Python, or need a browser. The list has no suites
-of other packages, though some of these suites may run a query with state, too, such as
+query with state on HDFSBackedStateStoreProvider, or opens the provider's stores. The other suites
+of the packages open no store, open RocksDB only, start Python, or need a browser. The list has no
+suites of other packages, though some of these suites may run a query with state, too, such as
 AdaptiveQueryExecSuite.
 """
 
@@ -21,7 +21,8 @@ EXECUTION = f"{SQL}.execution.streaming"
 READER = f"{SQL}.execution.datasources.v2.state"
 HARNESS = f"{STATE}.cowstate.suites"
 
-# Tests named after RocksDB or its changelogs, and not HDFSBacked, open no other provider's store.
+# Tests named after RocksDB or changelog checkpointing, but not after HDFS, open only RocksDB's
+# stores.
 LEFT_OUT = "^(?!.*HDFS).*(RocksDB|rocksdb|changelog checkpointing)"
 
 

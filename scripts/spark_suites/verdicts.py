@@ -18,7 +18,8 @@ FAILED = ("failed", "aborted")
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A test, or all tests with the same beginning of the name, expected to fail for a reason."""
+    """A test that is expected to fail for a reason, or all tests whose names have the same
+    beginning. `sometimes`: True if chance decides whether the tests fail."""
 
     suite: str
     test: str
@@ -32,7 +33,8 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of a test; `test` is empty for an outcome of the whole suite."""
+    """Outcome of a test. `test`: empty for an outcome of the whole suite; `stores`: the number of
+    stores that the test opened."""
 
     test: str
     outcome: str
@@ -49,7 +51,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcomes of a suite's tests, and the faults among the outcomes."""
+    """Outcomes of a suite's tests. `expected`: the expected failures, each with its reason;
+    `faults`: the faults of the run, in words."""
 
     suite: str
     outcomes: Sequence[Outcome]

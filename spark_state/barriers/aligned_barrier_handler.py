@@ -9,7 +9,8 @@ barrier ended the epoch, the channel of the newer barrier is blocked.
     barrier of an older or ended epoch    ignore the barrier
     end of a channel                      count the channel as closed; abort the current epoch
 
-The current epoch is aborted in the second case because the epoch can no longer complete.
+A barrier of a newer epoch aborts the current epoch, because the channel will send no more barrier
+of the current epoch.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Tracking of the barriers of several channels, for mode `at_least_once`.
 
-No channel is ever blocked. So records of later epochs may be handed on before an epoch is aligned;
-after a restart from the epoch, the records that were handed on early come again.
+No channel is ever blocked. So the gate may return records of later epochs before an epoch is
+aligned; after a restart from this epoch, these records come a second time.
 
 At most `MAX_PENDING_EPOCHS` epochs are pending at once; a new epoch beyond the limit aborts the
-oldest pending epoch. An aligned epoch ends all older epochs, because no older epoch can be aligned
-afterwards. A barrier of an epoch that is not pending is ignored, unless the epoch is newer than all
-epochs before. The end of a channel aborts every pending epoch for which the channel has sent no
-barrier; later epochs do not wait for the channel.
+oldest pending epoch. An aligned epoch aborts all older pending epochs. The first barrier of a new
+epoch, newer than all epochs so far, makes the epoch pending; barriers of other epochs that are not
+pending are ignored. The end of a channel aborts every pending epoch for which the channel has sent
+no barrier; later epochs do not wait for the channel.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ unblocked. When the epoch ends, the waiting events are replayed before any new e
 of arrival. A channel may be blocked again during the replay. Then the channel's remaining events
 wait again, and are later replayed before the rest of the replay:
 
-    waiting    [b5 b6 b7]                          epoch 5 is aligned
-    replaying  [b5 b6 b7] -> b5 out, then a barrier: b6, b7 wait again, [b6 b7] | new events
+    waiting    record 1, barrier of epoch 6, record 2    of a blocked channel; epoch 5 is aligned
+    replaying  record 1 goes out; the barrier of epoch 6 blocks the channel; record 2 waits again
 
     gate = open_input_gate("exactly_once", 3)
     for output in gate.process(events):
@@ -39,8 +39,8 @@ class BarrierHandler(Protocol):
     """Handler that decides, from barriers and ends of channels, when an epoch is aligned.
 
     The gate passes no event of a blocked or closed channel to the handler. Each barrier that the
-    gate passes is newer than the channel's last barrier. Outcomes are in the order of occurrence.
-    Each epoch that has begun ends once, and the numbers of aligned epochs only grow.
+    gate passes is newer than the channel's last barrier. The methods return the outcomes of epochs
+    in order. Each epoch that has begun ends once, and the numbers of aligned epochs only grow.
     """
 
     def is_blocked(self, channel: int) -> bool:

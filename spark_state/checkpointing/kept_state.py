@@ -37,8 +37,8 @@ class KeptState:
     `changelogs`: number of changelogs with rows of the key group; `changed`: bytes in changelogs;
     `held`: bytes in all files; `entries`: bytes that a snapshot of all entries would have;
     `number`: number of entries; `outdated`: bytes that a snapshot makes superfluous, because later
-    changes put the same values again or deleted the values. `times`: how many times each changed
-    byte counts in `outdated`.
+    changes have replaced or deleted the values. `times`: how many times each changed byte counts in
+    `outdated`.
     """
 
     key_groups: KeyGroupRange
@@ -65,9 +65,10 @@ class KeptState:
 
         `rows`: row counts of files, by key group. A file without row counts is taken to have its
         rows evenly in its key groups. `entries`: number of entries of each key group. `adds`: True
-        if a snapshot only adds to a database, and does not write unchanged entries. Then all bytes
-        of changelogs count as outdated. If a database already exists, each byte of a changelog
-        counts ten times, so that a snapshot is due when a tenth of the state has changed.
+        if snapshots are incremental, so that a snapshot does not write unchanged entries again.
+        Then all bytes of changelogs count as outdated. If the store already has RocksDB files of
+        the state, each byte of a changelog counts ten times, so that a snapshot is due when a tenth
+        of the state has changed.
         """
         changelogs = np.zeros(len(key_groups), np.int64)
         changed, held = np.zeros(len(key_groups)), np.zeros(len(key_groups))
@@ -96,7 +97,7 @@ class KeptState:
 
 
 def has_database(handles: Iterable[StateHandle]) -> bool:
-    """Return True if one of the files is a database, to which a snapshot may add."""
+    """Return True if one of the handles is a RocksDB database."""
     return any(handle.kind == "database" for handle in handles)
 
 

@@ -1,15 +1,16 @@
 """Plans the way from a subtask's state in memory to the state that an epoch starts from.
 
 State is a function of the files that the subtask applied, so equal lists of handles mean equal
-states. The cheapest step that leads to the target wins:
+states. The target is the state that the epoch starts from. The plan is the first line that applies:
 
     memory equals the target                     Keep
     subtask has already run this epoch           UndoSealed: cost O(changes) (I6)
     another host ran the epochs in between       Extend: apply only the changelogs of these epochs
     anything else                                Restore: begin with an empty backend
 
-A zombie's files are in no checkpoint that an epoch builds upon. So a state with such files never
-equals the target, nor a beginning of the target (I4).
+A zombie is an attempt that still runs although Spark has replaced the attempt. A zombie's files are
+in no checkpoint that an epoch builds upon. So a list of handles with such files never equals the
+target's list, nor a beginning of the target's list (I4).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides when a subtask replaces changelogs by a snapshot, and of which key groups.
 
-Bytes of a file are outdated if later changes put the same values again or deleted the values. A
-snapshot is due when the files have at least as many outdated bytes as the snapshot would write. So
-a restore reads at most about twice the state. The snapshot holds only *worn* key groups: key groups
+Bytes of a file are outdated if later changes have replaced or deleted the values. A snapshot is due
+when the files have at least as many outdated bytes as the snapshot would write. So a restore reads
+at most about twice the state. The snapshot holds only *worn* key groups: key groups
 with at least as many outdated bytes as bytes of entries. So a snapshot leaves out a key group that
 changes little while other key groups change much, and a key group that only grows.
 
@@ -86,8 +86,12 @@ _OWN = 0.75
 def may_be_due(
     handles: Collection[StateHandle], entries: int, min_changelogs: int, *, adds: bool
 ) -> bool:
-    """Return True if the exact count of bytes by key group, for `ranges_due`, is worth its cost.
-    Most epochs do without the count (I7). `adds`: True if snapshots only add to a database."""
+    """Return True if a snapshot or merge may be due, so that the caller should measure the state by
+    key group (see KeptState) and call `due`. Most epochs do without the measurement (I7).
+
+    `entries`: number of entries of the state; `min_changelogs`: number of changelogs before a
+    snapshot may replace changelogs; `adds`: True if snapshots are incremental, see KeptState.of.
+    """
     files = {handle.name: handle for handle in handles}.values()
     if len(files) >= MANY_FILES or len(handles) >= _MANY_HANDLES:
         return True
@@ -135,9 +139,9 @@ def due(
 
 
 def _small_last(kept: KeptState, single: Handles) -> Handles:
-    """Return as many of the last changelogs of `single` as are together small compared with the
-    state, so that a merge writes less than a snapshot. Empty if one merge can read only a few
-    changelogs."""
+    """Return the last changelogs of `single`: as many as together have at most half the bytes of
+    the state, so that a merge writes less than a snapshot. Empty if one merge can read only a few
+    of these changelogs."""
     number = _fitting(reversed(single), kept.entries.sum() / 2)
     small = single[len(single) - number :]
     return small if _at_once(small) >= min(len(small), _LEAST_MERGED) else ()
@@ -219,7 +223,7 @@ def _is_cheap(kept: KeptState, start: int, end: int) -> bool:
 
 
 def _cost(kept: KeptState, start: int, end: int) -> float:
-    """Return the bytes that a snapshot of these key groups writes beyond their outdated bytes."""
+    """Return by how many bytes the entries of these key groups exceed the outdated bytes."""
     return float((kept.entries[start:end] - kept.outdated[start:end]).sum())
 
 

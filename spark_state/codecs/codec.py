@@ -24,10 +24,13 @@ Pairs = list[tuple[Any, Any]]
 class Codec:
     """Functions that check, write and read the values of one Arrow type.
 
-    - `convert`: raises TypeError or ValueError for a value that does not fit; returns None for a
-      missing value, such as `pandas.NA`.
+    - `convert`: checks a value and converts it to the canonical form. Raises TypeError or
+      ValueError for a value that does not fit; returns None for a missing value, such as
+      `pandas.NA`.
     - `exact`: Python type whose instances need no conversion; None if every value needs conversion.
-    - `to_arrow`, `from_arrow`: None if Arrow's own conversion gives the right form.
+    - `mutable`: True if values in the canonical form can change in place.
+    - `to_arrow`, `from_arrow`: convert a value before it is written to Arrow, and after it is read;
+      None if Arrow's own conversion gives the right form.
     """
 
     convert: Convert
@@ -165,8 +168,8 @@ def _map_codec(value_type: Any, forms: Forms) -> Codec:
 
 
 def entries_of(value: Any) -> Iterable[tuple[Any, Any]]:
-    """Return the entries of a map: a dict, or a list or tuple of pairs, the form of maps in
-    rows."""
+    """Return the entries of `value`, a map. The map may be a dict, or a list or tuple of pairs, as
+    maps are in rows. Raises TypeError for other values."""
     if isinstance(value, dict):
         return value.items()
     if not isinstance(value, list | tuple):

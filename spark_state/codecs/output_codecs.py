@@ -122,8 +122,10 @@ def _codec(own: type, convert: Convert, is_exact: bool = True) -> Codec:
 def _time_codec(
     own: type, value_type: pa.DataType, convert: Convert | None = None, is_exact: bool = True
 ) -> Codec:
-    """Make a codec for times, as `_codec`, that converts a whole number of days or microseconds to
-    `value_type`, as Arrow does. `convert`: None to take times as they are."""
+    """Make a codec for dates, timestamps or intervals that also accepts a whole number of days or
+    microseconds, as Arrow does. `own`: Python type of the values; `convert`: converts values of
+    this type, None if they need no conversion; `is_exact`: True if `own` is the codec's exact
+    type."""
 
     def convert_any(value: Any) -> Any:
         if isinstance(value, own):

@@ -1,9 +1,9 @@
 """Codecs for values in state. `spark_state.serializers` has the table of the Python forms.
 
-A value is converted as in Spark, on the way to a state: a `datetime` at midnight becomes a date,
-text becomes UTF-8 bytes, a whole number becomes digits in a text column, and a decimal is rounded
-half up. Some of Spark's conversions lose information: a whole number in a double becomes null, a
-number beyond an int wraps around. Here such a value is kept whole or refused.
+A put converts a value to the type of its column, as in Spark: a `datetime` at midnight to a date,
+text to UTF-8 bytes, a whole number to the text of its digits; a decimal is rounded half up. Some of
+Spark's conversions lose information: a whole number in a double column becomes null, a number too
+large for an int column wraps around. Here such a value is kept exactly, or refused.
 """
 
 from __future__ import annotations

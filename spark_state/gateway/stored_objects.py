@@ -93,7 +93,7 @@ def answer_of_error(error: Exception) -> Frame:
 
 
 class StoredObjects:
-    """The requests of a connection to one store. `now` gives seconds since 1970."""
+    """Answers the requests of one connection, on one store. `now` gives seconds since 1970."""
 
     def __init__(self, store: ObjectStore, now: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -141,8 +141,8 @@ class StoredObjects:
         raise OSError(f"the answers that hold {name} of {self._store.url} are cut short")
 
     def _ends_at(self, name: str, end: int) -> bool:
-        """Return True if the object has no bytes after `end`. The length of the data does not tell:
-        a truncated answer looks the same."""
+        """Return True if the object has no bytes after `end`. Asks the store for a listing: the
+        length of an answer does not tell, because the store may cut an answer short."""
         directory, _, base = name.rpartition("/")
         listed = {info.name: info.length for info in self._store.list(directory, base)}
         return listed.get(name, 0) <= end

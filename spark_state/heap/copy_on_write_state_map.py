@@ -1,19 +1,19 @@
 """A chained hash map with incremental rehash. A snapshot of the map copies no entry.
 
 The map has a version number. Taking a snapshot raises the version and copies the bucket arrays. An
-entry older than the newest open snapshot (`entry_version < highest_required_snapshot_version`) is
-shared with a snapshot. Before a change of a shared entry, the map copies the entry and all shared
-entries in front of the entry in the same chain. The map copies a shared state only for a caller who
-wants to change the state (`own_found`); reading (`get`) copies nothing. A growing map moves a few
-buckets with every operation, so no operation pauses for the whole map.
+entry older than the newest open snapshot (`entry_version < highest_required_snapshot_version`)
+counts as shared with a snapshot. Before a shared entry is changed, the map copies it, and all
+shared entries before it in the same chain. The map copies a shared state only for a caller who
+wants to change the state in place (`own_found`); reading (`get`) copies nothing. A growing map
+moves a few buckets with every operation, so no operation has to move the whole map.
 
 Source: the behaviour of Apache Flink's CopyOnWriteStateMap.
 
-One thread owns a map. Other threads may only call `release_snapshot` and read snapshots.
+Only one thread may use a map. Other threads may call `release_snapshot` and read snapshots.
 
-Keys are immutable. The low bits of their hashes must be spread, as in the hashes of
-tuples and strings. The hash of an integer is the integer: bare consecutive integers leave long runs
-of empty buckets, and a growing map would walk a whole run in one operation.
+Keys are immutable. The low bits of their hashes must vary, as in the hashes of tuples and strings.
+Do not use plain integers as keys: the hash of an integer is the integer itself, so consecutive
+integers leave long runs of empty buckets, and a growing map walks a whole run in one operation.
 """
 
 from __future__ import annotations
@@ -70,13 +70,15 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return self.primary_table_size + self.incremental_rehash_table_size
 
     def get(self, key: K) -> S | None:
-        """Return the state for reading, None when absent. A snapshot may share the state."""
+        """Return the state of a key, None if absent. The caller must not change the state, because
+        a snapshot may share it."""
         entry = self.find(key)
         return None if entry is None else entry.state
 
     def find(self, key: K) -> Bucket[K, S]:
-        """Return the entry for reading and for `replace`, None when absent. The entry is valid
-        until the next operation on the map."""
+        """Return the entry of a key, None if absent. The caller may read the entry, or pass it to
+        `replace`, `own_found` or `remove_found`. The entry is valid until the next operation on the
+        map."""
         code = hash(key)
         table = self.primary_table
         if self.incremental_rehash_table:
@@ -102,9 +104,9 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return entry
 
     def insert(self, key: K, state: S) -> StateMapEntry[K, S]:
-        """Set the state of a key without a state and return the new entry. The last operation on
-        the map must be a `find` that returned None for the key, or a `find` of the key followed by
-        the removal of the entry. The new entry can be used like a found entry."""
+        """Add an entry for a key that has none, and return the entry. The last operation on the map
+        must be a `find` of the key that returned None, or a `find` of the key and then the removal
+        of the entry. The new entry can be used like an entry from `find`."""
         code = hash(key)
         version = self.state_map_version
         entry = StateMapEntry(key, code, state, None, version, version)
@@ -122,16 +124,17 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return entry
 
     def own_found(self, entry: StateMapEntry[K, S]) -> StateMapEntry[K, S]:
-        """Make the state of a found entry changeable until the next snapshot. Returns the entry
-        that now has the state. The conditions for `entry` are the same as in `replace`."""
+        """Make sure that no snapshot shares the state of an entry: copy the state if necessary.
+        Returns the entry that now has the state, which the caller may change in place until the
+        next snapshot. The conditions for `entry` are the same as in `replace`."""
         required = self.highest_required_snapshot_version
         if entry.state_version < required:
             return self.replace(entry, self._copy_state(entry.state))
         return entry
 
     def put(self, key: K, state: S) -> None:
-        """Set the state. An undo may put a state back that a snapshot shares: callers must never
-        change a state that they have put back."""
+        """Set the state of a key. A state that an undo puts back may be shared with a snapshot, so
+        the caller must not change such a state in place."""
         entry = self.find(key)
         if entry is None:
             self.insert(key, state)
@@ -139,7 +142,7 @@ class CopyOnWriteStateMap(Generic[K, S]):
             self.replace(entry, state)
 
     def remove(self, key: K) -> None:
-        """Remove the entry, if present."""
+        """Remove the entry of a key, if present."""
         entry = self.find(key)
         if entry is not None:
             self.remove_found(entry)
@@ -168,14 +171,14 @@ class CopyOnWriteStateMap(Generic[K, S]):
             self.incremental_rehash_table_size -= 1
 
     def __iter__(self) -> Iterator[tuple[K, S]]:
-        """Yield (key, state) of every entry. No operation on the map is allowed meanwhile, because
-        any operation on a growing map moves entries."""
+        """Yield (key, state) of every entry. No other operation on the map is allowed during the
+        iteration, because every operation on a growing map moves entries."""
         for head in (*self.primary_table, *self.incremental_rehash_table):
             for entry in chain(head):
                 yield entry.key, entry.state
 
     def snapshot(self) -> CopyOnWriteStateMapSnapshot[K, S]:
-        """Take a snapshot of the current entries. Copies the bucket arrays and no entry."""
+        """Take a snapshot of the current entries. Copies the bucket arrays, but no entry."""
         buckets = self._buckets_of_snapshot()
         with self._lock:
             self.state_map_version += 1
@@ -201,8 +204,8 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return buckets
 
     def release_snapshot(self, version: int) -> None:
-        """Forget the version of a snapshot, so the map copies no more entries for the snapshot.
-        Safe to call again."""
+        """Forget a snapshot, so that the map no longer copies entries for it. `version`: the
+        snapshot's version. Safe to call again."""
         with self._lock:
             self.snapshot_versions.discard(version)
             self.highest_required_snapshot_version = max(self.snapshot_versions, default=0)
@@ -214,11 +217,12 @@ class CopyOnWriteStateMap(Generic[K, S]):
         last: StateMapEntry[K, S],
         required: int,
     ) -> StateMapEntry[K, S]:
-        """Make the chain private up to and including `last`. Returns the entry in place of `last`.
+        """Copy the shared entries of a chain up to and including `last`. Returns the entry that now
+        stands for `last`.
 
-        Private entries come first in a chain, and all entries behind a shared entry are shared. New
-        entries go to the head, and this method copies a prefix, so the order holds. The map never
-        sets the link of a shared entry:
+        An entry that no snapshot shares is private. Private entries come first in a chain, and all
+        entries behind a shared entry are shared: new entries go to the head, and this method copies
+        the beginning of a chain. The map never sets the link of a shared entry:
 
             before     head -> A -> B -> C          a snapshot also begins at A
             after      head -> A' -> B' -> C        the map changed B; A' and B' are private copies
@@ -266,7 +270,8 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return self.incremental_rehash_table
 
     def _rehash_step(self) -> None:
-        """Move whole buckets until at least the minimum number of entries has moved."""
+        """Move whole buckets to the new table, until MIN_TRANSFERRED_PER_INCREMENTAL_REHASH entries
+        or more have moved."""
         old, new = self.primary_table, self.incremental_rehash_table
         required = self.highest_required_snapshot_version
         mask = len(new) - 1

@@ -19,14 +19,15 @@ class CopyOnWriteStateMapSnapshot(Generic[K, S]):
     The snapshot shares states with the map, so readers must not change a state. Any number of
     threads may look up and iterate while the map's own thread changes the map.
 
-    `buckets` is the table of buckets at that moment. While a map grows from `capacity` to twice as
-    many buckets, the first `moved` buckets are already split, each into two buckets of the new
-    table:
+    `buckets`: the map's buckets at that moment. If the map was growing from `capacity` to twice as
+    many buckets, the first `moved` old buckets were already split, each into two buckets of the new
+    table. Then `buckets` has buckets of both tables:
 
-        places    0 ... capacity - moved    ... capacity       ... capacity + moved
-        buckets   old [moved, capacity)     new [0, moved)     new [capacity, capacity + moved)
+        index in `buckets`   0 ... capacity - moved   ... capacity      ... capacity + moved
+        bucket               old [moved, capacity)    new [0, moved)    new [capacity,
+                                                                             capacity + moved)
 
-    `release` is a function of the map that forgets a version.
+    `version`: number of the snapshot. `release`: the map's function that forgets a snapshot.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class CopyOnWriteStateMapSnapshot(Generic[K, S]):
         return self._size
 
     def get(self, key: K) -> S | None:
-        """Return the state for reading, None when absent. Raises RuntimeError after the release."""
+        """Return the state of a key, None if absent. Raises RuntimeError after the release."""
         self._require_open()
         code = hash(key)
         entry = self._buckets[self._place(code)]
@@ -81,7 +82,7 @@ class CopyOnWriteStateMapSnapshot(Generic[K, S]):
             raise RuntimeError(f"snapshot {self.version} was released; read it before releasing it")
 
     def release(self) -> None:
-        """Let the map forget the version of the snapshot. Safe to call again."""
+        """Let the map forget the snapshot, and drop the buckets. Safe to call again."""
         self._release(self.version)
         self.released = True
         # Delete in pieces, because no other thread runs while Python frees a list.

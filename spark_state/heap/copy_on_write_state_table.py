@@ -53,8 +53,8 @@ class CopyOnWriteStateTable(Generic[K, S]):
         return {key_group: len(state_map) for key_group, state_map in self._maps.items()}
 
     def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[K, S]:
-        """Take a snapshot of the maps of `key_groups`. The reader of a key group releases the
-        snapshot of the key group after the last row."""
+        """Take a snapshot of each map of `key_groups`. The caller must release each snapshot after
+        its last use."""
         return {
             key_group: entries.snapshot()
             for key_group, entries in self._maps.items()

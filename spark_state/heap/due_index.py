@@ -2,8 +2,8 @@
 
 An entry is (key group, key, element). The index groups entries by due time and keeps the times
 sorted. Adding an entry costs O(log of the number of different times). Finding the due entries costs
-O(number of due entries). The table updates the index with every put and remove, also when the table
-undoes an epoch. So the index is never stored: a restore builds the index again.
+O(number of due entries). Every put and remove of an element also updates the index, even in a
+restore or an undo. So files need not contain the index.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class DueIndex:
                 yield time_ms, entry
 
     def bytes_of_entry(self, time_ms: int) -> float:
-        """Estimate the bytes that the index takes for one entry with this due time. Entries share
-        the memory of common structures in equal parts."""
+        """Estimate the bytes that the index takes for one entry with this due time. The bytes of
+        shared structures are divided equally among the entries."""
         of_times = getsizeof(self._entries) / len(self._entries)
         entries = self._entries[time_ms]
         return (of_times + getsizeof(time_ms) + getsizeof(entries)) / len(entries) + _ENTRY_BYTES

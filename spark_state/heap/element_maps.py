@@ -3,9 +3,9 @@
     key group -> copy-on-write map: key -> Elements: element -> value
 
 The elements of a key are one dictionary. After a snapshot, map and snapshot share the dictionary,
-and the map copies the dictionary before the first change. So a change costs one element, plus one
-copy of the key's dictionary per snapshot. The copy is cheap: the snapshot itself writes every
-element.
+and the map copies the dictionary before its first change. So the cost of a change does not depend
+on the number of elements, except for one copy of the key's dictionary per snapshot. The copy is
+cheap compared to the snapshot, which writes every element.
 
 Each operation also updates the number of elements per key group and the index of due times.
 """
@@ -31,9 +31,12 @@ V = TypeVar("V")
 
 
 class Elements(Generic[E, V]):
-    """The values of one key by element. A map never contains an empty dictionary. `next_number` is
-    greater than all elements that are numbers, and may skip numbers. `is_kept` is True if a caller
-    keeps the elements for `put_back`. The map copies kept elements before a change."""
+    """The elements of one key.
+
+    `values`: element -> value, never empty in a map. `next_number`: number of the next appended
+    element, greater than all elements that are numbers. `is_kept`: True if a caller keeps this
+    object for `put_back`; then a change is made in a copy.
+    """
 
     __slots__ = ("is_kept", "next_number", "values")
 
@@ -48,7 +51,8 @@ class Elements(Generic[E, V]):
 
 
 class ElementMaps(Generic[E, V]):
-    """The elements of the keys in `key_groups`. `due_time` is None if elements never become due."""
+    """The elements of the keys in `key_groups`. `due_time`: returns the due time of an element,
+    None if elements never become due."""
 
     def __init__(self, key_groups: KeyGroupRange, due_time: DueTime | None) -> None:
         self._maps: CopyOnWriteStateTable[Key, Elements[E, V]] = CopyOnWriteStateTable(
@@ -67,7 +71,8 @@ class ElementMaps(Generic[E, V]):
         self._is_own = False
 
     def get(self, key: Key, key_group: int) -> Elements[E, V] | None:
-        """Return the elements of a key for reading, None if the key has no elements."""
+        """Return the elements of a key, None if the key has none. The caller must not change
+        them."""
         if key is not self._key:
             self._find(key, key_group)
         return self.found
@@ -115,8 +120,8 @@ class ElementMaps(Generic[E, V]):
         return before
 
     def take(self, key: Key, key_group: int) -> Elements[E, V] | None:
-        """Remove a key and return the elements of the key; None if the key has no elements. Nobody
-        may change the returned elements."""
+        """Remove all elements of a key and return them; None if the key has none. The caller may
+        keep the returned object for `put_back`, but must not change it."""
         self._find(key, key_group)
         elements = self.found
         if elements is None:
@@ -129,7 +134,7 @@ class ElementMaps(Generic[E, V]):
         return elements
 
     def put_back(self, key: Key, key_group: int, elements: Elements[E, V]) -> None:
-        """Undo a `take`. The key must have no elements now."""
+        """Undo a `take`: `elements` are the result of `take`. The key must have no elements now."""
         self._find(key, key_group)
         self._insert(key, elements)
         self._is_own = False  # the caller still keeps the elements and may put them back again
@@ -166,7 +171,8 @@ class ElementMaps(Generic[E, V]):
         self._is_own = False
 
     def _to_change(self) -> Elements[E, V]:
-        """Return the elements found by `_find`, ready to be changed until the next snapshot."""
+        """Return the elements found by `_find`, or a copy, which may be changed in place until the
+        next snapshot."""
         entry = self._entry
         assert entry is not None, "elements were found"
         if entry.state.is_kept:

@@ -1,13 +1,15 @@
 """The elements of a list state, a map state or timers on the heap, with the changes of an epoch.
 
-For every key that the current epoch changed, the table remembers the elements before the epoch:
+For every key that the current epoch changed, the table has an undo record:
 
-    elements   element -> value before (None: absent), for each element put or removed
-    cleared    all elements of a cleared key at the moment of the clear; later changes are not noted
+    elements   element -> value before the epoch (None: absent), for each element put or removed
+               before a clear
+    cleared    all elements of the key at the moment of the first clear, if the epoch cleared the
+               key
 
-This record is the changelog of the epoch (the changed elements) and the undo list (the values
-before). So a commit and a rollback cost the changes (I6, I7), however many elements a key has. The
-last sealed epoch can be undone until the next epoch is sealed.
+The undo records also tell which elements go to the epoch's changelog. So the changelog and a
+rollback cost O(changes) (I6, I7), however many elements a key has. The last sealed epoch can be
+undone until the next epoch is sealed.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ V = TypeVar("V")
 
 
 class _KeyBefore(Generic[E, V]):
-    """The undo record of one key for one epoch. `now`: the current elements of the key, None if the
-    key has no elements; kept here to save a look-up."""
+    """The undo record of one key for one epoch, see the module. `now`: the current elements of the
+    key, None if the key has none; noted here to save a look-up."""
 
     __slots__ = ("cleared", "elements", "is_cleared", "key_group", "now")
 
@@ -44,7 +46,7 @@ class _KeyBefore(Generic[E, V]):
         self.now: Elements[E, V] | None = None
 
     def had_any(self) -> bool:
-        """True if the key had an element before the epoch."""
+        """Return True if the key had an element before the epoch."""
         if any(value is not None for value in self.elements.values()):
             return True
         return self.cleared is not None and not self.cleared.values.keys() <= self.elements.keys()
@@ -57,13 +59,13 @@ class _KeyBefore(Generic[E, V]):
         return len(self.elements) + (0 if self.now is None else len(self.now.values))
 
     def undo_bytes(self) -> int:
-        """Estimate the bytes of the record, without `now`: the maps count the current elements."""
+        """Estimate the bytes of the record, without `now`, which counts as part of the maps."""
         cleared = 0 if self.cleared is None else bytes_of(self.cleared.values)
         return getsizeof(self) + bytes_of(self.elements) + cleared
 
     def rows(self) -> list[tuple[E, V | None] | None]:
-        """Return the changelog rows of the key. If the epoch cleared elements, the row for the
-        clear, None, comes first."""
+        """Return the changelog rows of the key. If the epoch cleared the key, the first row is
+        None, which deletes all elements."""
         now: dict[E, V] = {} if self.now is None else self.now.values
         if self.is_cleared:
             cleared = [None] if self.had_any() else []
@@ -76,9 +78,12 @@ class _KeyBefore(Generic[E, V]):
 
 
 class HeapElementTable(Generic[E, V]):
-    """The elements of one state, with the changes of the current and the last sealed epoch.
-    `serializer` converts the rows of files, (element, value) or None, see StateEntries. `due_time`
-    returns the due time of an element; None if elements never become due. See BackendTable."""
+    """The elements of one state, with the changes of the current and the last sealed epoch: a
+    KeyedElementTable and BackendTable.
+
+    `serializer`: converts rows, which are (element, value) or None, to files and back, see
+    ElementRow. `due_time`: returns the due time of an element; None if elements never become due.
+    """
 
     def __init__(
         self,
@@ -155,8 +160,8 @@ class HeapElementTable(Generic[E, V]):
         return of_key
 
     def next_due_ms(self) -> int | None:
-        """Return the earliest due time in milliseconds since 1970, None if no element becomes
-        due."""
+        """Return the earliest due time in milliseconds since 1970, None if there is no element with
+        a due time."""
         return self._maps.due.next_ms()
 
     def due(self, until_ms: int) -> Iterator[tuple[int, DueEntry]]:
@@ -167,8 +172,8 @@ class HeapElementTable(Generic[E, V]):
         return sum(before.changed() for before in self._before.values())
 
     def changes(self) -> StateEntries:
-        """Return the changes of the current epoch: for each key the clear, if any, then the changed
-        elements with their current values."""
+        """Return the changes of the current epoch: for each key the row of the clear, if any, and
+        then the changed elements with their new values."""
         keys: list[Key] = []
         key_groups: list[int] = []
         states: list[tuple[E, V | None] | None] = []
@@ -246,5 +251,5 @@ class HeapElementTable(Generic[E, V]):
 
     @staticmethod
     def rows_of(elements: Elements[E, V]) -> Iterable[tuple[E, V]]:
-        """Return the file rows for the elements of one key."""
+        """Return the rows for a file of the elements of one key: pairs of element and value."""
         return elements.values.items()

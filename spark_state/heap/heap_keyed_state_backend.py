@@ -20,14 +20,14 @@ from spark_state.keyed_state.state_rows import StateRows, StateSerializer
 from spark_state.state_descriptor import StateDescriptor
 
 LEAST_PACKED_ROWS = 1 << 14
-"""Number of rows from which the rows of a value state stay Arrow in a restore."""
+"""A restore keeps the rows of a value state as Arrow columns if there are at least so many rows."""
 
 HeapTable = HeapStateTable[Any] | HeapElementTable[Any, Any]
 
 
 class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
-    """A backend on the heap. Commit, rollback and undo cost O(changes); a snapshot copies no entry,
-    only the bucket arrays."""
+    """A backend on the Python heap. Changelog, rollback and undo cost O(changes). A snapshot copies
+    the bucket arrays, but no entry."""
 
     def __init__(self, key_groups: KeyGroupRange, key_columns: KeyColumns, forms: Forms) -> None:
         super().__init__(key_groups, key_columns, forms)
@@ -51,8 +51,8 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
         )
 
     def restore(self, files: Iterable[FileToApply]) -> None:
-        """Apply the rows of files to a backend without entries. The rows of large value states are
-        packed, see packed_entries."""
+        """Apply the rows of files to a backend without entries. The rows of large value states stay
+        Arrow columns, see packed_entries."""
         for batches, states in files:
             for batch in batches:
                 for rows in self._rows_of_states(batch, states):
@@ -103,8 +103,8 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
 
 
 def _may_be_packed(parts: Sequence[StateRows]) -> bool:
-    """Return True if the rows are many and all their keys have the same Arrow types. Between files
-    the types of keys may differ in nullability; rows of such files are few."""
+    """Return True if there are many rows, and all keys have the same Arrow types. The types of keys
+    in different files may differ in nullability; that is rare."""
     key_types = {tuple(column.type for column in part.keys.columns) for part in parts}
     rows = sum(len(part.keys) for part in parts)
     return rows >= LEAST_PACKED_ROWS and len(key_types) == 1
@@ -113,8 +113,8 @@ def _may_be_packed(parts: Sequence[StateRows]) -> bool:
 def _rows(
     table: HeapTable, snapshots: Mapping[int, Any], key_group: int
 ) -> Iterator[tuple[Key, Any]]:
-    """Yield the file rows of a key group, each with the key, see RowsOfKeyGroup. The snapshot of
-    the key group is released when all rows have been read."""
+    """Yield the rows for a file of a key group, each with the key, see RowsOfKeyGroup. After the
+    last row, release the snapshot of the key group."""
     entries = snapshots.get(key_group)
     if entries is None:
         return

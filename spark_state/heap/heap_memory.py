@@ -1,21 +1,20 @@
-"""Estimates of the bytes that a heap table takes, at a cost that does not grow with the table.
+"""Estimates of the bytes that a heap table takes. The cost does not grow with the table.
 
-The bytes of the bucket tables are measured. The bytes of the entries are extrapolated from a
+The bytes of the bucket arrays are measured. The bytes of the entries are extrapolated from a
 sample:
 
     values      bytes of a table's buckets + entries * mean bytes of an entry with its value
     elements    bytes of a table's buckets + keys * mean bytes of a key
                                            + elements * mean bytes of an element, with its due time
 
-A small table is measured as a whole. Otherwise each draw chooses a random map, with a probability
-proportional to the map's size, and a random place in the map's table of buckets. The entries of the
-first bucket from the place on that is not empty join the sample. An entry behind empty buckets is
-therefore drawn more often, but hashes do not depend on sizes.
+A small table is measured as a whole. Otherwise the sample is drawn: choose a random map, with a
+probability proportional to the map's size, and a random bucket of the map; take all entries of the
+first bucket from there on that is not empty. So an entry behind empty buckets is drawn more often.
+This does no harm, because the place of an entry, given by its hash, does not depend on its size.
 
-The bytes of a value are the sizes that Python reports for the nested objects, down to some levels.
-Objects that all values share, such as small integers, count as 0. A key with several states counts
-once in each state. The estimate leaves out undo records, past entries that a snapshot still holds,
-and all other memory of the process.
+For the bytes of a value, see keyed_state.object_sizes. A key with several states counts once in
+each state. The estimate leaves out undo records, old entries that only a snapshot still holds, and
+all other memory of the process.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ def bytes_of_elements(
     due_bytes: Callable[[Any, Any], float],
     looked_at: int = FEW,
 ) -> int:
-    """Estimate the bytes of the maps of a state with `elements` elements from about `looked_at`
-    keys. `due_bytes` returns the bytes that the index of due times takes for an element and a
-    value."""
+    """Estimate the bytes of the maps of a state from about `looked_at` keys. `elements`: number of
+    all elements. `due_bytes`: returns the bytes that the index of due times takes for an element
+    with this value."""
     sample = _some_entries(maps, looked_at)
     of_keys = of_elements = 0.0
     sampled_elements = 0
@@ -84,7 +83,7 @@ def _bytes_of_buckets(maps: Collection[Map]) -> int:
 
 
 def _some_entries(maps: Collection[Map], number: int) -> list[Entry]:
-    """Return a sample of about `number` entries, drawn as the module docstring says; possibly
+    """Return a sample of about `number` entries, drawn as the module says. The sample may be
     empty."""
     filled = [state_map for state_map in maps if len(state_map)]
     if not filled:
@@ -104,8 +103,8 @@ def _some_entries(maps: Collection[Map], number: int) -> list[Entry]:
 
 
 def _some_chain(state_map: Map) -> Iterator[Entry]:
-    """Yield the entries of a random bucket that is not empty; nothing if all buckets near the
-    random place are empty."""
+    """Yield the entries of the first bucket that is not empty, from a random bucket on; nothing if
+    the next 128 buckets are empty."""
     in_rehash = _CHANCE.randrange(len(state_map)) < state_map.incremental_rehash_table_size
     table = state_map.incremental_rehash_table if in_rehash else state_map.primary_table
     chosen = _CHANCE.randrange(len(table))
@@ -113,5 +112,5 @@ def _some_chain(state_map: Map) -> Iterator[Entry]:
 
 
 def _bytes_of_entry(entry: Entry) -> int:
-    """Estimate the bytes of memory that an entry takes, without the memory of the state."""
+    """Estimate the bytes that an entry takes with its key, without its state."""
     return aligned(getsizeof(entry)) + bytes_of(entry.key) + bytes_of(entry.hash)

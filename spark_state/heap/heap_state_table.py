@@ -1,11 +1,11 @@
 """The values of one value state on the heap, with the changes of an epoch.
 
-For every key that the current epoch changed, the table remembers the key group, the state before
-the epoch and the current state (None: absent). This record is the undo list and the changelog of
-the epoch, so a commit and a rollback cost O(changes) (I6, I7). The last sealed epoch can be undone
-until the next epoch is sealed.
+For every key that the current epoch changed, the table has a record: the key group, the state
+before the epoch and the current state (None: absent). The records serve for the epoch's changelog
+and for a rollback, so both cost O(changes) (I6, I7). The last sealed epoch can be undone until the
+next epoch is sealed.
 
-Tables, undo lists and snapshots share state objects. So a table replaces a state object and never
+Tables, records and snapshots share state objects. So a table replaces state objects, and never
 changes a state object in place.
 """
 
@@ -40,8 +40,8 @@ _Change = tuple[int, S | None, S | None]
 
 
 class HeapStateTable(Generic[S]):
-    """The maps of one state, with the changes of the current and the last sealed epoch. See
-    BackendTable."""
+    """The values of one state, with the changes of the current and the last sealed epoch: a
+    KeyedStateTable and BackendTable."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class HeapStateTable(Generic[S]):
         return len(self._entries) + sum(map(len, self._packs))
 
     def pack(self, parts: Sequence[StateRows]) -> None:
-        """Set the entries of an empty table from the rows of files, in the order in which the files
-        apply. The rows stay Arrow until their first use."""
+        """Set the entries of an empty table from the rows of files. `parts`: in the order in which
+        the files are applied. The rows stay Arrow columns until their first use."""
         assert not len(self), "the table is not empty"
         self._forget_found()
         self._unpacked.clear()
         self._packs = [pack for pack in packs_of(parts) if len(pack)]
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
-        """Unpack the entries of these keys together, which takes a fraction of the time of
-        unpacking each entry."""
+        """Move the packed entries of these keys to the maps. Moving many entries together takes a
+        fraction of the time of moving each entry alone."""
         if not self._packs:
             return
         self._forget_found()
@@ -89,7 +89,7 @@ class HeapStateTable(Generic[S]):
         self._unpacked = {*wanted}
 
     def _unpack(self, wanted: Mapping[Key, int]) -> None:
-        """Move entries from the packs to the maps. `wanted`: keys with their key groups."""
+        """Move the packed entries of the keys `wanted` to the maps. `wanted`: key -> key group."""
         for pack, entry in self._found(wanted):
             self._entries.map_for(entry.key_group).put(entry.key, entry.state)
             # Only now: if memory ends in between, no entry is lost.
@@ -97,7 +97,7 @@ class HeapStateTable(Generic[S]):
         self._compact()
 
     def _found(self, wanted: Mapping[Key, int]) -> Iterator[tuple[PackedEntries[S], FoundEntry[S]]]:
-        """Yield the entries of keys in the packs, each with its pack."""
+        """Yield the packed entries of the keys `wanted`, each with its pack."""
         for pack in self._packs:
             groups = pack.sizes()
             in_pack = [key for key, key_group in wanted.items() if key_group in groups]
@@ -120,8 +120,8 @@ class HeapStateTable(Generic[S]):
         self._key = current.key
 
     def _forget_found(self) -> None:
-        """Clear the cached entry. Call before a change of the map for any key but the current
-        key."""
+        """Clear the cached entry. Call this before a change of the maps for a key other than the
+        current key."""
         self._key = self._entry = None
 
     def get(self) -> S | None:
@@ -184,7 +184,7 @@ class HeapStateTable(Generic[S]):
         self._put_back(sealed)
 
     def _end_changes(self) -> dict[Key, _Change[S]]:
-        """End the current epoch and return the changes of the epoch."""
+        """End the current epoch and return its records, by key."""
         self._forget_found()
         changes, self._changes = self._changes, {}
         return changes
@@ -221,8 +221,8 @@ class HeapStateTable(Generic[S]):
         return sizes
 
     def memory_bytes(self, looked_at: int = FEW) -> int:
-        """Estimate the bytes of values and keys from a sample of about `looked_at` entries, see
-        heap_memory, and add the bytes of the packs."""
+        """Estimate the bytes of values and keys in the maps from a sample of about `looked_at`
+        entries, see heap_memory, plus the bytes of the packs."""
         packed = sum(pack.memory_bytes() for pack in self._packs)
         return packed + bytes_of_values(self._entries.maps(), looked_at)
 
@@ -244,11 +244,11 @@ class HeapStateTable(Generic[S]):
 
     @staticmethod
     def rows_of(state: S) -> tuple[S]:
-        """Return the rows of a file for one key. A key has one row, which is the key's state."""
+        """Return the rows for a file of one key: a single row, the key's state."""
         return (state,)
 
 
 def _undo_bytes(change: _Change[Any]) -> int:
-    """Estimate the bytes of an undo record, without the bytes of the key's current state, which is
-    counted as part of the maps."""
+    """Estimate the bytes of a record, without the key's current state, which counts as part of the
+    maps."""
     return getsizeof(change) + bytes_of(change[1])

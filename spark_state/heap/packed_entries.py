@@ -1,8 +1,9 @@
-"""Restored entries of a value state that stay rows of Arrow until their first use.
+"""Restored entries of a value state that stay Arrow columns until their first use.
 
-A restore that makes Python objects of all rows takes some microseconds for each row, and most keys
-are not used soon. So the rows of the files stay columns. The first look-up of a key takes the entry
-out of the pack; from then on the entry is in the maps of the table.
+Converting all rows to Python objects in a restore would take some microseconds for each row, and
+most keys are not used soon. So the rows of the files stay Arrow columns, in packs. The first
+look-up of a key takes the key's entry out of its pack; from then on the entry is in the maps of the
+table.
 
 A pack finds rows by the hashes of their keys. The hashes are sorted, with the row of each hash
 beside it, and a binary search finds the rows with the hash of a key. Then the keys are compared,
@@ -55,7 +56,7 @@ class PackedRows(Generic[S]):
         return self.table[_GROUP].to_numpy()
 
     def are_present(self) -> npt.NDArray[np.bool_]:
-        """Return for each row True if the row has a state, and is no deletion."""
+        """Return for each row True if the row has a state, False if the row is a deletion."""
         return self.table[_STATE].is_valid().to_numpy()
 
     def take(self, rows: RowNumbers) -> PackedRows[S]:
@@ -63,8 +64,8 @@ class PackedRows(Generic[S]):
         return PackedRows(taken, self._key_columns, self._serializer)
 
     def have_equal_keys(self, some: RowNumbers, others: RowNumbers) -> bool:
-        """Return True if each of some rows has the same key as the row of `others` in its place.
-        May return False for keys of numbers with fractions, and of nested types."""
+        """Return True if row `some[i]` has the same key as row `others[i]`, for each i. May also
+        return False for equal keys, if their type is floating-point or nested."""
         mine, theirs = self.take(some).table, self.take(others).table
         for name, arrow_type in zip(
             _names(self._key_columns), self._key_columns.arrow_types, strict=True
@@ -77,7 +78,7 @@ class PackedRows(Generic[S]):
         return key_hashes(self.table, _names(self._key_columns))
 
     def hashes_of(self, keys: Sequence[Key]) -> Hashes:
-        """Return the hashes of any keys. A key that is in the rows has the hash of its row."""
+        """Return the hashes of keys, equal to the hashes of rows with the same keys."""
         names = _names(self._key_columns)
         if not names:
             return np.zeros(len(keys), np.uint64)
@@ -86,23 +87,25 @@ class PackedRows(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class PackSnapshot(Generic[S]):
-    """The entries of a pack at one moment. `ranges`: for each key group the first of its rows, and
-    the row behind the last. `is_left`: for each row True if the row was not taken."""
+    """The entries of a pack at one moment. `ranges`: for each key group the number of its first
+    row, and the number after its last row. `is_left`: for each row True if the row is an entry that
+    was not taken."""
 
     rows: PackedRows[S]
     ranges: Mapping[int, tuple[int, int]]
     is_left: npt.NDArray[np.bool_]
 
     def entries(self, key_group: int) -> Iterator[tuple[Key, S]]:
-        """Yield key and state of the entries of a key group."""
+        """Yield (key, state) of each entry of a key group."""
         start, end = self.ranges.get(key_group, (0, 0))
         left = self.rows.take(start + np.flatnonzero(self.is_left[start:end]))
         yield from zip(left.keys(), left.states(), strict=True)
 
 
 def packs_of(parts: Sequence[StateRows]) -> Iterator[PackedEntries[Any]]:
-    """Pack the rows of files, in the order in which the files apply: the last row of a key counts,
-    and may be a deletion. `parts`: at least one row, with key columns of the same types."""
+    """Pack the rows of files. `parts`: in the order in which the files are applied, with at least
+    one row, and with the same types of key columns. The last row of a key counts, which may be a
+    deletion."""
     key_columns, serializer = parts[0].keys.key_columns, parts[0].serializer
     names = [*_names(key_columns), _GROUP, _STATE]
     table = pa.concat_tables(
@@ -123,7 +126,8 @@ def packs_of(parts: Sequence[StateRows]) -> Iterator[PackedEntries[Any]]:
 def _cut(
     groups: npt.NDArray[np.int32], sizes: npt.NDArray[np.int64], most_rows: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last key group of each pack: `most_rows` rows, or one key group."""
+    """Yield the first and the last key group of each pack. A pack has at most `most_rows` rows, or
+    a single key group. `groups`: the key groups in order; `sizes`: the rows of each key group."""
     first = last = int(groups[0])
     rows = 0
     for group, size in zip(groups.tolist(), sizes.tolist(), strict=True):
@@ -145,8 +149,9 @@ class FoundEntry(Generic[S]):
 
 
 class PackedEntries(Generic[S]):
-    """The entry of a key is its last row in `rows`, which are in the order of key groups. A null
-    state deletes the key. One thread uses a pack; other threads may read its snapshots."""
+    """A pack: entries that are still Arrow rows. `rows`: sorted by key group. The last row of a key
+    is the key's entry; if the state in this row is null, the key has no entry. One thread uses a
+    pack; other threads may read its snapshots."""
 
     def __init__(self, rows: PackedRows[S]) -> None:
         hashes = rows.hashes()
@@ -170,7 +175,8 @@ class PackedEntries(Generic[S]):
         return replaced
 
     def _set(self, rows: PackedRows[S], hashes: Hashes, order: RowNumbers) -> None:
-        """Set the rows, all of them entries. `hashes`: in ascending order; `order`: their rows."""
+        """Set the rows of the pack, all of which count as entries. `hashes`: the hashes of the
+        rows' keys, in ascending order; `order`: the row of each hash."""
         groups, starts, sizes = np.unique(rows.key_groups(), return_index=True, return_counts=True)
         ranges = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
         ranges_of_groups = dict(zip(groups.tolist(), ranges, strict=True))
@@ -198,12 +204,12 @@ class PackedEntries(Generic[S]):
         return self._sizes
 
     def snapshot(self) -> PackSnapshot[S]:
-        """Return the entries that were not taken. Later calls of `leave_out` do not change the
-        snapshot."""
+        """Return a snapshot of the entries that were not taken. Later calls of `leave_out` do not
+        change the snapshot."""
         return PackSnapshot(self._rows, self._ranges, self._is_left.copy())
 
     def find(self, keys: Sequence[Key]) -> Iterator[FoundEntry[S]]:
-        """Yield the entries of keys. Keys without an entry are left out. `keys` must have no key
+        """Yield the entries of those `keys` that have an entry here. `keys` must have no key
         twice."""
         wanted = self._rows.hashes_of(keys)
         first = np.searchsorted(self._hashes, wanted, "left")
@@ -228,8 +234,8 @@ class PackedEntries(Generic[S]):
         self._sizes[entry.key_group] -= 1
 
     def compact(self) -> None:
-        """Free the memory of taken rows, if less than a quarter of the rows is left. Entries found
-        before are invalid afterwards."""
+        """Free the memory of taken rows, if less than a quarter of the rows is left. The results of
+        earlier calls of `find` are invalid afterwards."""
         if len(self) < _LEAST_SHARE_LEFT * len(self._is_left):
             self._keep_left()
 
@@ -246,7 +252,8 @@ class PackedEntries(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupSnapshot(Generic[S]):
-    """The entries of a key group at one moment: entries in a map, and packed entries."""
+    """The entries of a key group at one moment. `in_map`: entries in the key group's map, None if
+    there is no map; `packs`: packed entries, also of other key groups."""
 
     key_group: int
     in_map: CopyOnWriteStateMapSnapshot[Key, S] | None
@@ -266,7 +273,8 @@ class KeyGroupSnapshot(Generic[S]):
 
 
 def _names(key_columns: KeyColumns) -> list[str]:
-    """Return names for the key columns of packed rows, different from all other names."""
+    """Return the names of the key columns in the table of packed rows: numbers, so that they differ
+    from the names of the other columns."""
     return [str(number) for number in range(len(key_columns.names))]
 
 

@@ -9,9 +9,9 @@ S = TypeVar("S")
 
 
 class StateMapEntry(Generic[K, S]):
-    """An entry of a key. `entry_version` and `state_version` are the versions of the map at the
-    last change of the entry and of the state. The two versions can differ: a copy of an entry can
-    be private to the map while a snapshot still shares the state."""
+    """The entry of a key. `entry_version`: version of the map when the entry was made, perhaps as a
+    copy. `state_version`: version of the map when the state was set. A copy of an entry has a newer
+    `entry_version` and the same state: the snapshot shares the state, but not the copy."""
 
     __slots__ = ("entry_version", "hash", "key", "next", "state", "state_version")
 

@@ -1,19 +1,21 @@
-"""Whole epochs of a copy-on-write map. Many threads read epochs while one thread applies the next.
+"""A copy-on-write map that can be read as of several epochs. Many threads read epochs while one
+thread applies the next epoch.
 
-    newest state   a copy-on-write map; only the thread that applies epochs uses the map
+    map            the newest state; only the thread that applies epochs uses the map
     base           a snapshot of the map after some epoch
     overlay        key -> changes of the key by epochs after the base, the newest change first
     epoch          the number of the epoch, a base not later than the epoch, and the base's overlay
 
-A lookup in epoch n takes the newest change in the overlay up to epoch n, or else the state in the
-base. The answer never changes: a lookup skips changes of later epochs, and the map copies every
-entry shared with a base before a change. So readers take no lock. Keeping an epoch costs nothing at
-first. A kept epoch keeps the overlay and all entries replaced since the base.
+A lookup in epoch n takes the key's newest change up to epoch n from the overlay, or the state in
+the base if there is no such change. The result of a lookup in an epoch never changes: the lookup
+skips changes of later epochs, and the map copies an entry shared with a base before it changes the
+entry. So readers take no lock. An epoch that a reader holds keeps its overlay in memory, and all
+entries of its base that the map has replaced since.
 
-Cost: a lookup takes O(1), plus one step for every later epoch that changed the key under the same
-base. Applying an epoch takes O(changes of the epoch). A new base copies the map's buckets and no
-entry. A new base is taken when the changes since the last base exceed a sixteenth of the number of
-buckets (I7).
+Cost: a lookup takes O(1), plus one step for every later epoch of the same base that changed the
+key. Applying an epoch takes O(changes of the epoch). A new base copies the map's buckets, but no
+entry. A new base is taken when the changes since the last base are more than LEAST_OVERLAY, and
+more than a sixteenth of the number of buckets (I7).
 
 Source: multi-version reads as in databases, on the snapshots of Flink's CopyOnWriteStateMap. The
 code relies on CPython, where a dict lookup and a copy of a dict's keys are one step each.
@@ -37,8 +39,8 @@ BUCKETS_PER_OVERLAID_CHANGE = 16
 
 
 class OverlaidChange(NamedTuple, Generic[S]):
-    """A change of a key by an epoch, and the change before. `state` is None if the epoch removed
-    the key."""
+    """A change of a key by an epoch. `state`: the new state, None if the epoch removed the key.
+    `before`: the key's preceding change in the overlay, None if there is none."""
 
     epoch: int
     state: S | None
@@ -47,8 +49,8 @@ class OverlaidChange(NamedTuple, Generic[S]):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class OverlaidSnapshot(Generic[K, S]):
-    """A snapshot of the map with the changes of later epochs. A reference to this object pins the
-    snapshot."""
+    """A base and its overlay. As long as there is a reference to this object, the base is not
+    released."""
 
     base: CopyOnWriteStateMapSnapshot[K, S]
     overlay: dict[K, OverlaidChange[S]]
@@ -67,7 +69,7 @@ class StateMapEpoch(Generic[K, S]):
         return self.size
 
     def get(self, key: K) -> S | None:
-        """Return the state, None when absent."""
+        """Return the state of a key, None if absent."""
         change = self._last_change(key)
         return self.overlaid.base.get(key) if change is None else change.state
 
@@ -97,8 +99,8 @@ Pinned = tuple[weakref.ref[OverlaidSnapshot[K, S]], CopyOnWriteStateMapSnapshot[
 
 class StateMapEpochs(Generic[K, S]):
     """The map to which epochs are applied. One thread at a time may use this object; any thread may
-    read the epochs. `entries` is the state after epoch `number`. `newest`: the epoch applied
-    last."""
+    read the epochs. `entries`: the state after the first epoch, number `number`. `newest`: the
+    epoch applied last."""
 
     def __init__(self, number: int, entries: Iterable[tuple[K, S]]) -> None:
         self._map: CopyOnWriteStateMap[K, S] = CopyOnWriteStateMap()
@@ -110,8 +112,8 @@ class StateMapEpochs(Generic[K, S]):
         self.newest = StateMapEpoch(number, self._overlaid, len(self._map))
 
     def apply(self, number: int, changes: Mapping[K, S | None]) -> None:
-        """Apply the changes of epoch `number`, greater than the newest epoch. A change to None
-        removes the key."""
+        """Apply the changes of epoch `number`, which must be greater than the newest epoch.
+        `changes`: key -> new state; None removes the key."""
         assert number > self.newest.number, "epochs are applied in order"
         self._release_unpinned()
         overlay = self._overlaid.overlay
@@ -140,7 +142,7 @@ class StateMapEpochs(Generic[K, S]):
         return overlaid
 
     def _release_unpinned(self) -> None:
-        """Release the bases that no reader holds. The release happens here and not in the last
+        """Release the bases that no epoch in use refers to. The release is not done by the last
         reader's thread, because only one thread may use the map."""
         for overlaid, base in self._pinned:
             if overlaid() is None:

@@ -1,1 +1,1 @@
-"""The state host: a process per slot that keeps subtasks between micro-batches."""
+"""State hosts: processes of an executor that keep the state of subtasks between micro-batches."""

@@ -1,4 +1,4 @@
-"""The task's side of the conversation: sends the task's input to the state host, yields the
+"""The task's side of the conversation with a state host: sends the task's input, yields the
 output."""
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def run_epoch(
 ) -> Iterator[pa.RecordBatch]:
     """Run an epoch on the host at `connection`; yield the output once the epoch is durable (I3).
 
-    Raises the host's errors unchanged, with the host's traceback as a note; errors of `batches`
-    unchanged; StateHostError if the host dies.
+    Raises errors of the host unchanged, with the host's traceback as a note. Raises errors of
+    `batches` unchanged. Raises StateHostError if the host dies or does not answer.
     """
     with connection, connection.makefile("rwb") as file:
         stream = cast(BinaryIO, file)

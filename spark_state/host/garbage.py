@@ -1,13 +1,13 @@
 """Keeps Python's cyclic garbage collector away from the state.
 
-A full collection visits every entry of the state. So objects that have survived a few young
-collections are frozen: no collection visits a frozen object. Some frozen objects are cyclic
-garbage; a full collection frees this garbage now and then, for at most 1% of the time and at most
-once a minute.
+A full collection visits every entry of the state. So objects are frozen after a few collections of
+the youngest generation: Python's collector does not visit frozen objects. Some frozen objects later
+become cyclic garbage; a full collection of all objects frees this garbage now and then, for at most
+1% of the time and at most once a minute.
 
-Python starts a young collection by itself when there are many more objects than at the last
-collection. Most objects of an epoch are freed before such a collection. A collection after each
-epoch would visit all new objects for nothing.
+Python by itself collects the youngest generation when many objects have been added since the last
+collection. Most objects of an epoch are freed before that, without a collection. So no collection
+runs after each epoch.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class FrozenGarbage:
         gc.freeze()
 
     def freeze_if_due(self) -> bool:
-        """Free the youngest garbage and freeze all other objects, if a few young collections have
-        run since the last call that froze objects. Return True if the call has frozen objects. Call
+        """Collect the youngest generation and freeze all objects, if a few collections have run
+        since the last call that froze objects. Return True if the call has frozen objects. Call
         this after each epoch."""
         if _young_collections() - self._frozen_after < _YOUNG_COLLECTIONS:
             return False
@@ -73,6 +73,6 @@ class FrozenGarbage:
 
 
 def _young_collections() -> int:
-    """Return the number of young collections in this process."""
+    """Return how often this process has collected the youngest generation."""
     count: int = gc.get_stats()[0]["collections"]
     return count

@@ -1,12 +1,12 @@
 """Finds out from Linux how a state host died.
 
-    exit status    /proc/<pid>/stat of the dead process, until the parent waits. The parent is
-                   the worker that started the host, or the host from which the host was forked.
-                   The parent never waits, so the file exists as long as the parent lives.
-    oom_kill       counter in the control group of worker and host: number of the group's processes
-                   that the kernel has killed for memory
+    exit status    from /proc/<pid>/stat, which exists after the death until the parent process
+                   waits for the host or ends. The parent is the worker that started the host, or
+                   the host from which this host was forked; neither waits.
+    oom_kill       counter of the control group that worker and host share: number of the group's
+                   processes that the kernel has killed for memory
 
-Other systems have neither source.
+Systems other than Linux have neither.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ LAST_WORDS_SIGNAL = signal.SIGUSR1
 
 @dataclass(frozen=True, slots=True)
 class HostDeath:
-    """The end of a host. `status`: as from os.waitpid, None if unknown; `oom_kills`: the kernel's
-    counter of processes killed for memory, before the epoch and after the death, None if the kernel
-    does not count."""
+    """The end of a host.
+
+    `status`: exit status as from os.waitpid, None if unknown; `oom_kills`: the counter `oom_kill`
+    before the epoch and after the death, None if the system has no such counter.
+    """
 
     status: int | None
     oom_kills: tuple[int, int] | None
@@ -73,7 +75,8 @@ class HostDeath:
         return f"ended with exit code {self.status >> 8}"
 
     def advice(self, max_memory_mb: int | None) -> str:
-        """Return the likely reason and advice for the user; empty if the reason is unknown."""
+        """Return the likely reason and advice for the user; "" if the reason is unknown or needs no
+        advice. `max_memory_mb`: the host's memory limit, None for no limit."""
         if self._number == signal.SIGBUS:
             return (
                 " The local disk may not have given back what was spilled to it: look for read "
@@ -101,7 +104,8 @@ class HostDeath:
 
 @dataclass(frozen=True, slots=True)
 class WatchedHost:
-    """The host at the far end of a connection. `pid`: None if the system does not tell."""
+    """The host at the other end of a connection. `pid`: None if the system does not tell the pid.
+    `oom_kills`: the counter `oom_kill` before the host began to work, None if unknown."""
 
     pid: int | None
     oom_kills: int | None
@@ -112,8 +116,8 @@ class WatchedHost:
         return cls(_peer(connection), oom_kills())
 
     def end(self, connection: socket.socket) -> bool:
-        """End a silent host and wait for the end. Return False if the pid is unknown. The open
-        connection proves that the host lives, so the pid is not reused."""
+        """End a silent host and wait for the end. Return False if the pid is unknown. While the
+        connection is open, the host lives, so no other process can have its pid."""
         if not self.pid:
             return False
         for number in (LAST_WORDS_SIGNAL, signal.SIGKILL):
@@ -141,8 +145,8 @@ def _peer(connection: socket.socket) -> int | None:
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Return True if the other end is closed, or closes within a few seconds. /proc is no proof of
-    a process's end: the status of the first thread may exist while other threads still run."""
+    """Return True if the other end is closed, or closes within a few seconds. /proc does not prove
+    the end of a process: the first thread may have its exit status while other threads run."""
     connection.settimeout(_LAST_WORDS_SECONDS)
     try:
         while connection.recv(4096):
@@ -155,9 +159,9 @@ def _is_closed(connection: socket.socket) -> bool:
 
 
 def _exit_status(pid: int) -> int | None:
-    """Return the exit status of a process that is dead or about to die. The kernel closes the
-    socket before the process is dead. None if the parent has waited already, or if the process
-    lives."""
+    """Return the exit status of a process that is dead or dies within half a second: the kernel
+    closes a process's socket before the process is dead. None if the process lives, or if nothing
+    in /proc tells the status any more."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -171,14 +175,15 @@ def _exit_status(pid: int) -> int | None:
 
 
 def oom_kills() -> int | None:
-    """Return how many processes of this process's control group the kernel has killed for
-    memory."""
+    """Return the counter `oom_kill` of this process's control group, see the module; None if the
+    system has no such counter."""
     path = _own_counter()
     return None if path is None else counted_in(path)
 
 
 def counted_in(path: Path) -> int | None:
-    """Read the counter from a file of a control group; None if the file has no counter."""
+    """Read the counter `oom_kill` from a file of a control group; None if the file has no such
+    counter."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -198,8 +203,9 @@ def _own_counter() -> Path | None:
 
 
 def counters(groups: str, mounted_at: Path) -> Iterator[Path]:
-    """Yield possible files of the counter, from the content of /proc/self/cgroup: for version 2 of
-    control groups, and for version 1. A container may see its own group as the root."""
+    """Yield files that may have the counter `oom_kill`, in versions 1 and 2 of control groups.
+    `groups`: content of /proc/self/cgroup. A container may see its own group as the root, so each
+    file is also tried at the root."""
     for line in groups.splitlines():
         _, controllers, group = line.split(":", 2)
         if not controllers:

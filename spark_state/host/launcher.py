@@ -1,10 +1,11 @@
 """Finds the state host of a subtask, and starts the executor's hosts if the subtask has no host.
 
-A host belongs to the executor: the JVM above the Python worker. The first task that needs a host
-starts a host for each slot of the executor: one process imports the engine and forks the others, so
-the imports cost CPU once. Each host has a session of its own, and the worker's
-environment without the variables that Spark set, above all the worker's secret. The host ends when
-the executor is gone.
+A host belongs to the executor, the JVM that started the Python worker. An executor has
+`HostSettings.per_executor` slots, numbered from 0, with one host each. The first task that needs a
+host starts the hosts of all slots: one process imports the engine and forks the other hosts, so the
+imports cost CPU time once. Each host is in a Unix session of its own. A host gets the worker's
+environment without the variables that Spark set, such as the worker's secret. A host ends when the
+executor is gone.
 
 `python -m spark_state.host.launcher <pid of the executor> <hosts> <idle seconds>` starts the hosts
 before the first task.
@@ -43,8 +44,8 @@ _CAN_FORK = sys.platform != "darwin"
 
 
 def connect(executor: Executor, subtask: int, hosts: HostSettings) -> socket.socket:
-    """Connect to the host of a subtask. If the host does not run, start all hosts of the executor
-    that do not run. Raises StateHostError."""
+    """Connect to the host of a subtask. If this host does not run, start it, and all other hosts of
+    the executor that do not run. Raises StateHostError."""
     slot = subtask % hosts.per_executor
     path = _socket(executor, slot)
     try:
@@ -99,7 +100,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of `environment` that belong to the user and not to Spark."""
+    """Return the environment for a host: `environment` without Spark's variables, with this
+    process's `sys.path` as PYTHONPATH."""
     kept = {
         name: value
         for name, value in environment.items()
@@ -111,8 +113,8 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start(executor: Executor, directory: Path, slots: Sequence[int], idle_seconds: int) -> None:
-    """Start hosts and wait until the hosts listen. The output of the hosts goes to the worker's
-    standard error."""
+    """Start the hosts of `slots`, and wait until they listen. What the hosts print goes to the
+    worker's standard error."""
     ready, report = os.pipe()
     command = [sys.executable, "-m", "spark_state.host.server"]
     arguments = {
@@ -141,7 +143,8 @@ def _start(executor: Executor, directory: Path, slots: Sequence[int], idle_secon
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], ready: int, hosts: int) -> None:
-    """Wait for a byte from each host. `process`: the first host, which forks the others."""
+    """Wait until each of `hosts` hosts has written a byte to the pipe `ready`. `process`: the first
+    host, which forks the other hosts."""
     readiness = select.poll()
     readiness.register(ready, select.POLLIN)
     deadline = time.monotonic() + _START_SECONDS

@@ -1,12 +1,11 @@
 """Guesses which runs of queries have ended.
 
-A host keeps the state of a query for the query's next run. If memory is short, the state of ended
-queries goes first. A run has ended if the driver says so, or if the run has used no store for much
-longer than ever before. The second sign is a guess: a host hears only of batches, and batches have
-a rhythm. If a run goes on although the host took the run for ended, the host reads the state again.
-From then on the long pause belongs to the run's rhythm, so after each mistake the host waits
-several times longer before the next guess. So running queries push out each other's state only for
-a short time.
+A host keeps the state of a query for the query's next run. If memory is short, the host gives up
+the state of ended queries first. A run has ended if the driver says so, or if the host has had no
+request of the run for much longer than ever before. The second sign is a guess. If the run goes on,
+the guess was wrong, and the host reads the state again. Then the long pause counts as a pause of
+the run, so the host waits several times longer before it guesses again. So running queries take
+memory from each other only for a short time.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ _PAUSES = 4
 
 @dataclass(slots=True)
 class _Rhythm:
-    """The rhythm of a run's requests. `last_used`: end of the last request; `users`: number of
-    requests in progress; `longest_pause`: longest time between requests, in seconds; `has_ended`:
-    True if the driver says so."""
+    """Times of a run's requests, in seconds. `last_used`: end of the last request; `users`: number
+    of requests in progress; `longest_pause`: longest time without a request; `has_ended`: True if a
+    driver says that the run has ended."""
 
     last_used: float
     users: int = 0
@@ -31,7 +30,8 @@ class _Rhythm:
 
 
 class RunRhythms:
-    """The rhythms of the runs that a host serves. The owner holds a lock during each call."""
+    """The times of requests of all runs that a host serves. Not thread-safe: the caller must hold a
+    lock. `now`: time in seconds."""
 
     def __init__(self) -> None:
         self._rhythms: dict[str, _Rhythm] = {}

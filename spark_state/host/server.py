@@ -3,12 +3,12 @@ fork of such a process.
 
 The host listens on a Unix socket, runs each connection in a thread, and keeps the subtasks' state
 between connections. The host ends when its executor is gone, or after a time without a request; the
-state is in the stores. Before the end the host removes the socket from the directory and serves all
-tasks that had already connected, so no task meets a leaving host.
+state is in the stores. A host without requests first removes its socket from the directory, and
+then serves all tasks that are already connected. So no task loses its host.
 
-The host ends at once if a subtask does not return and another attempt has waited for the subtask:
-only the end of the process ends a hanging thread. The end of the process also fails the tasks of
-other subtasks, and their next attempts restore the state.
+The host ends at once if an attempt has waited too long for an earlier attempt of its subtask: only
+the end of the process ends a hanging thread. Then the tasks of the host's other subtasks fail, too,
+and their next attempts restore the state in a new host.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _log = logging.getLogger(__name__)
 
 
 class _TaskGoneError(Exception):
-    """The task was killed: its epoch is rolled back, and nobody waits for an answer."""
+    """The task was killed. Its epoch is rolled back, and no answer is sent."""
 
 
 class StateHost:
-    """A server of requests. The server ends after `idle_seconds` without a request, or when
-    `executor` is gone."""
+    """A server of requests on the Unix socket `path`. The server ends after `idle_seconds` without
+    a request, or when `executor` is gone."""
 
     def __init__(self, path: Path, executor: Executor, idle_seconds: float) -> None:
         self._path = path
@@ -188,10 +188,11 @@ class StateHost:
 def _may_be_sent_early(request: EpochRequest, epoch: DurableEpoch) -> bool:
     """Return True if the output of a durable epoch need not wait for the epoch's completion.
 
-    An operator with a clock waits: when its batch ends, the clock looks for the times of the newest
-    completed epoch, once. Large output waits, because the host would wait for the task to read the
-    output. An epoch that runs again waits: a host with the state of the earlier attempt may run the
-    next epoch, and learns from the manifest that the earlier attempt does not count.
+    Output waits in three cases. The operator has a clock (a source that triggers batches for
+    timers): the clock reads the times of the newest completed epoch once, right after the batch.
+    The output is large: the host would have to wait until the task reads the output. The epoch runs
+    again: another host may have the state of the earlier attempt and run the next epoch, and only
+    the manifest tells this other host that the earlier attempt does not count.
     """
     has_clock = request.spec.processor.run_plan.inputs.tells_time
     is_small = epoch.output.bytes <= _SMALL_OUTPUT_BYTES
@@ -199,8 +200,8 @@ def _may_be_sent_early(request: EpochRequest, epoch: DurableEpoch) -> bool:
 
 
 def _send_early(stream: BinaryIO, request: EpochRequest, epoch: DurableEpoch) -> None:
-    """Send the output. After an error the task finds the connection closed, and Spark tries the
-    task again; the epoch is completed all the same."""
+    """Send the output before the epoch is completed. Raises no error of the sending: the task finds
+    the connection closed, Spark tries the task again, and this epoch is still completed."""
     try:
         _send_output(stream, request, epoch)
     except ConnectionError:
@@ -220,8 +221,9 @@ def _send_output(stream: BinaryIO, request: EpochRequest, epoch: DurableEpoch) -
 def receive_input(
     connection: socket.socket, stream: BinaryIO, has_input: bool, received: ReceivedInput
 ) -> None:
-    """Receive the input of an epoch. If `received` raises an error, the error is raised here after
-    the task has sent all input, because the task does not listen earlier."""
+    """Receive the input of an epoch, and add it to `received`. If `received` raises an error, the
+    error is raised only after the task has sent all input, because the task reads no answer before
+    that."""
     refused: Exception | None = None
     try:
         for batch in wire.receive_batches(stream) if has_input else ():
@@ -254,7 +256,8 @@ def _check_connected(connection: socket.socket) -> None:
 
 
 def _slot_of_this_process(slots: Sequence[int]) -> int:
-    """Fork a process for each slot but the first. Return the slot of this process."""
+    """Fork a process for each slot but the first. Each process returns from the call, with its own
+    slot."""
     gc.freeze()  # a collection would write to the memory that the processes share
     first, *others = slots
     with warnings.catch_warnings():
@@ -270,15 +273,15 @@ def _slot_of_this_process(slots: Sequence[int]) -> int:
 
 
 def _draw_other_numbers() -> None:
-    """Seed NumPy's generator anew. Without the new seed, forked hosts draw the same numbers. Python
-    seeds its own generator anew by itself."""
+    """Seed NumPy's random generator anew: otherwise forked hosts draw the same numbers. Python's
+    own generator is seeded anew at each fork."""
     if "numpy.random" in sys.modules:
         np.random.seed()
 
 
 def main() -> None:
-    """Run the processes of hosts: the entry point of the module. Each process writes a byte to the
-    ready descriptor when it listens."""
+    """Run a host in this process, and the hosts of further slots in forks. Each host writes a byte
+    to the ready descriptor when it listens."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--slots", required=True)

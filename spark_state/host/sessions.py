@@ -1,9 +1,9 @@
 """The stores and subtasks of a host process, by store URL.
 
-A run of a query at another parallelism replaces the subtasks of the run before. Stores without a
-request for a while are dropped: their state is in object storage. At the memory limit, the host
-gives up the state of ended queries earlier, see run_rhythms. A store with a slow start delays only
-requests for that store.
+If a query runs with another parallelism than before, new subtasks replace the earlier subtasks. The
+host drops stores without a request for a while; the state is in object storage. At the memory
+limit, the host gives up the state of ended queries earlier, see run_rhythms. A store that is slow
+to open delays only requests for this store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SECONDS_BETWEEN_SIGNS = 2.0
 
 class Sessions:
     """The open stores of a host process. Thread-safe. `clock` gives seconds; `executor`: the
-    executor that the process belongs to, None if none."""
+    executor that the process belongs to, None if the process belongs to no executor."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, executor: Executor | None = None
@@ -51,7 +51,8 @@ class Sessions:
 
     @contextmanager
     def subtask(self, request: EpochRequest) -> Iterator[SubtaskSession]:
-        """Yield the session for a request. The session is kept at least until the context ends.
+        """Yield the session for a request. The session is kept at least until the `with` block
+        ends.
 
         Raises FencedError for an older run (I9), and the errors of opening the store.
         """
@@ -70,7 +71,7 @@ class Sessions:
 
     @contextmanager
     def _served(self, held: _HeldStore, task: EpochTask) -> Iterator[None]:
-        """Count an accepted request as in progress for the time of the `with` block."""
+        """Count a request as in progress during the `with` block."""
         with self._lock:
             held.run_id = task.run_id
             self._runs.begin_use(task.run_id, self._clock())
@@ -82,7 +83,8 @@ class Sessions:
                 self._runs.end_use(task.run_id, self._clock())
 
     def drop_unused(self, seconds: float) -> None:
-        """Drop stores and local copies of tables without use for more than `seconds`."""
+        """Drop stores without a request for more than `seconds`, and local copies of subtasks that
+        ended more than `seconds` ago."""
         limit = self._clock() - seconds
         dropped = []  # their state is released without the lock
         with self._lock:
@@ -97,8 +99,8 @@ class Sessions:
         self._backends.remove_unused_copies(seconds)
 
     def show_alive(self) -> None:
-        """Protect files from the orphan sweep while no barrier names the files. Call this every few
-        seconds."""
+        """Put signs of life, if due, beside files that no barrier names yet, see unnamed_files.
+        Call this every few seconds."""
         now = self._clock()
         if now - self._shown_alive < _SECONDS_BETWEEN_SIGNS:
             return
@@ -109,9 +111,8 @@ class Sessions:
             held.show_alive()
 
     def _let_go(self, fits: Callable[[], bool]) -> None:
-        """Give up state of ended queries until `fits()` is True. The state idle for longest goes
-        first. A second subtask that needs memory waits meanwhile, and then looks at the memory
-        again."""
+        """Give up state of ended queries until `fits()` is True, the state unused for longest
+        first. If two threads call this, the second thread waits, and then asks `fits` again."""
         with self._letting_go:
             for url, held in self._ended():
                 if fits():
@@ -125,8 +126,7 @@ class Sessions:
                     )
 
     def _ended(self) -> list[tuple[str, _HeldStore]]:
-        """Return the stores of ended queries, with their URLs; the store idle for longest is
-        first."""
+        """Return the URL and store of each ended query, the store unused for longest first."""
         with self._lock:
             now = self._clock()
             ended = [
@@ -179,7 +179,7 @@ class _HeldStore:
                     return self._kept(request, store)
 
     def show_alive(self) -> None:
-        """Protect the files of all subtasks, see Sessions.show_alive."""
+        """Put signs of life for all subtasks, see Sessions.show_alive."""
         for subtask in [*self._subtasks.values()]:  # no lock: a store may take long to open
             subtask.show_alive()
 

@@ -1,7 +1,8 @@
 """Refuses directories where a listing may miss new objects from another machine.
 
-Linux asks the server of a network file system whenever a directory is opened, unless the mount
-option is `nocto`. With `nocto` a listing may be as old as the cache of attributes, up to a minute.
+Whenever a directory of a network file system is opened, Linux asks the server for changes, unless
+the directory is mounted with the option `nocto`. With `nocto`, a listing may be as old as the entry
+in Linux's cache of attributes, up to a minute.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ _ALWAYS_ASKS = {"noac", "actimeo=0", "acdirmax=0"}
 
 
 def check_mount(url: str) -> None:
-    """Raise StoreAccessError if a URL names a directory on a mount with nocto and a cache of
-    attributes. Every other kind of URL passes, and so do systems without a list of mounts."""
+    """Raise StoreAccessError if a URL names a directory that is mounted with `nocto` and with a
+    cache of attributes. Accept URLs of object stores, and all URLs on systems that list no
+    mounts."""
     path = absolute_url(url).removeprefix("file://").removeprefix("local://")
     if "://" in path:
         return

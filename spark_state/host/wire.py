@@ -11,10 +11,10 @@
                                   <-    EndOfOutput
 
 A message is 8 bytes of length, big endian, and a pickle. Pickles are safe here: both ends are
-processes of the same user and the same installation, behind a directory that only this user can
-enter. An Arrow stream has no message around it. EndOfInput marks the end of the input, because to
-Arrow a stream that is cut off by the death of the task looks complete. Such a stream must never
-become a durable epoch.
+processes of the same user and the same installation, and only this user can enter the socket's
+directory. An Arrow stream is sent as it is, not in a message. The message EndOfInput is needed: if
+the task dies, Arrow takes the cut-off stream for a complete stream, and such an epoch must not
+become durable.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _LENGTH = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """First answer of a host: the host runs. An open connection does not prove as much, because the
-    kernel accepts connections even for a process that cannot run any more."""
+    """First message of a host: the host runs. An open connection does not prove this, because the
+    kernel accepts connections even for a process that no longer runs any code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class EndOfOutput:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request failed and left no changes.
+    """The request failed and changed nothing.
 
-    `pickled_error`: the exception, None if not picklable; `traceback`: text of the traceback,
-    without the message if `pickled_error` has the message.
+    `pickled_error`: the exception, None if it cannot be pickled; `traceback`: text of the
+    traceback, without the exception's message if the unpickled exception shows the same message.
     """
 
     pickled_error: bytes | None
@@ -85,10 +85,8 @@ class Failed:
         return cls(pickled, text.removesuffix(message) if arrives == message else text)
 
     def reraise(self) -> NoReturn:
-        """Raise the host's exception here, with the host's traceback as a note.
-
-        A note, because Spark drops the cause of an error that a worker reports.
-        """
+        """Raise the host's exception in this process, with the host's traceback as a note. The
+        traceback is a note and not a cause, because Spark drops the cause of a worker's error."""
         if self.pickled_error is not None:
             error = pickle.loads(self.pickled_error)
         else:
@@ -110,7 +108,7 @@ def send(stream: BinaryIO, message: object) -> None:
 
 
 def receive(stream: BinaryIO) -> Any:
-    """Read a message. Raises EOFError when the peer is gone."""
+    """Read a message. Raises EOFError if the other process has closed the connection."""
     (length,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
     return pickle.loads(_read_exactly(stream, length))
 

@@ -39,8 +39,9 @@ def compile_jar(
 ) -> None:
     """Compile `sources` against PySpark's jars and `classpath` into `jar`.
 
-    `services`: by the name of an interface, the class that Java finds as the implementation.
-    `jars`: the jars of another Spark version, used with the compiler of that version.
+    `services`: name of an interface -> name of the class that implements the interface, for Java's
+    ServiceLoader. `jars`: directory with the jars of another Spark version, to compile with these
+    jars and their compiler.
 
     Raises ScalaCompilerError with the compiler's messages; an existing `jar` is then unchanged.
     """
@@ -70,8 +71,8 @@ def compile_jar(
 
 
 def java_program() -> str:
-    """The Java program of JAVA_HOME, or else of the PATH. Raises ScalaCompilerError without
-    Java."""
+    """The Java program of JAVA_HOME, or of the PATH if JAVA_HOME is not set. Raises
+    ScalaCompilerError if the program does not exist."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not Path(java).exists():

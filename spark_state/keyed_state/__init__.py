@@ -1,1 +1,1 @@
-"""Code shared by all keyed state backends: the protocols of backend and table, and the states."""
+"""Code shared by all keyed state backends: base of the backends, protocols of tables, states."""

@@ -12,8 +12,8 @@ from spark_state.state_descriptor import StateDescriptor
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """A state to register. `since`: the epoch that the state began with; the restore ignores
-    entries of a state of the same name in older files."""
+    """A state to register in a backend. `since`: the state's first epoch. Files of earlier epochs
+    may have entries of a deleted state of the same name; the restore skips these entries."""
 
     descriptor: StateDescriptor
     since: int
@@ -26,7 +26,7 @@ class BackendRestore:
     - `handles`: the files, in the order to apply.
     - `states`: the states to register.
     - `source`: the store of database files.
-    - `check`: raises when nobody waits for the restore any more.
+    - `check`: raises if the task is gone, so that the restore ends.
     """
 
     handles: tuple[StateHandle, ...]

@@ -8,11 +8,10 @@ Key = tuple[Any, ...]
 
 
 class CurrentKey:
-    """The current key and the key group. A backend sets both once per key, for any number of
-    states.
+    """The current key and its key group. A backend sets both once per key, for all states together.
 
-    A table that caches the result for a key compares keys with `is`, because `is` costs less than a
-    hash. So an equal key in another object counts as a new key.
+    A table that caches the value of the current key compares keys with `is`, because `is` costs
+    less than a hash. So for the cache, an equal key in another object is a new key.
     """
 
     __slots__ = ("key", "key_group")

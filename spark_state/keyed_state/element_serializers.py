@@ -7,9 +7,9 @@ A row of a file holds one element, in the struct of the state's column:
     map      user key     tuple                user_map_key struct, user_map_value struct
     timers   expiry time  ()                   expiry_ms int64
 
-A row that deletes an element has the element and no value. A row that deletes all elements of the
-key so far has no struct. Values and user keys are tuples in the form of `serializers`, and never
-change in place. User keys are frozen as `frozen_keys` says.
+A row that deletes an element has the element and no value. A row whose struct is null deletes all
+elements that the key has. Values and user keys are tuples in canonical form, see serializers, and
+never change in place. User keys are frozen, see frozen_keys.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from spark_state.serializers import StructSerializer
 E = TypeVar("E")
 Value = tuple[Any, ...]
 ElementRow = tuple[E, Value | None] | None
-"""An element and a value (None: deleted). None alone deletes all elements of the key."""
+"""An element and its value, None if the row deletes the element. None instead of the pair deletes
+all elements of the key."""
 
 
 class ElementSerializer:
-    """Base of the serializers whose rows are elements."""
+    """Base of the serializers for rows that hold one element each."""
 
     def deletes(self, rows: Sequence[ElementRow[Any]]) -> list[bool]:
         """Return for each row True if the row is a deletion."""
@@ -48,7 +49,8 @@ class ElementSerializer:
 
 
 class ListSerializer(ElementSerializer):
-    """A serializer for the elements of a list state. `value_type`: from the state's descriptor."""
+    """A serializer for the elements of a list state. `value_type`: type in the state's descriptor;
+    `owner`: name for errors."""
 
     def __init__(self, value_type: pa.StructType, owner: str, forms: Forms) -> None:
         element_type = value_type.field(LIST_VALUE).type.value_type
@@ -78,7 +80,8 @@ class ListSerializer(ElementSerializer):
 
 
 class MapSerializer(ElementSerializer):
-    """A serializer for the entries of a map state. `value_type`: from the state's descriptor."""
+    """A serializer for the entries of a map state. `value_type`: type in the state's descriptor;
+    `owner`: name for errors."""
 
     def __init__(self, value_type: pa.StructType, owner: str, forms: Forms) -> None:
         map_type = value_type.field(MAP_VALUE).type
@@ -95,8 +98,7 @@ class MapSerializer(ElementSerializer):
         )
 
     def to_row(self, value: Value) -> Any:
-        """Return a value as a row. The row has field names if `forms` makes rows with field
-        names."""
+        """Return a value as a row, made by `forms`."""
         return self._make_row(self._value_names, value)
 
     def to_arrow(self, rows: Sequence[ElementRow[Value]]) -> pa.StructArray:
@@ -113,7 +115,8 @@ class MapSerializer(ElementSerializer):
 
 class ValueSerializer(ElementSerializer):
     """A serializer for value states with a time to live. A key has at most one element, the empty
-    tuple, and the element's value is the value of the state. A file has the fields of the value."""
+    tuple, whose value is the value of the state. The struct in files has the fields of the
+    value."""
 
     def __init__(self, value: StructSerializer) -> None:
         self.value = value

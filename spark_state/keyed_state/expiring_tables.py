@@ -1,8 +1,8 @@
 """Time to live: values that become invisible at their expiry time.
 
 A table keeps each value with an expiry time. Each put sets the expiry time anew. From the expiry
-time on the key seems to have no value, even before the removal of the value. A backend removes a
-bounded number of expired values per epoch, see KeyedStateBackend.remove_expired.
+time on, the value is invisible to the processor, although the table still has the value. A backend
+removes a bounded number of expired values per epoch, see KeyedStateBackend.remove_expired.
 
 Source: the semantics of `ttlDurationMs` in PySpark's StatefulProcessorHandle.
 """
@@ -34,7 +34,7 @@ class EpochClock:
 
 
 def expiry_of(_element: Any, value: Expiring) -> int:
-    """Return the expiry time of an element. The function is a DueTime."""
+    """Return the expiry time of an element: a function of type DueTime."""
     return value[1]
 
 
@@ -94,8 +94,8 @@ class ExpiringValues:
 
 
 class ExpiringSerializer(ElementSerializer):
-    """A serializer for elements with an expiry time: the struct of `elements` and a column
-    `_expires_ms`."""
+    """A serializer for elements with an expiry time. `elements`: the serializer without expiry
+    times. The struct in files has the fields of `elements` and a field `_expires_ms`."""
 
     def __init__(self, elements: StateSerializer[Any]) -> None:
         self._elements = elements

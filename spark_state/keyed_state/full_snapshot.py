@@ -1,10 +1,10 @@
 """Snapshots of all or some key groups of a backend, as files that every backend can read.
 
 Each backend has its own way to keep the entries of one moment while the state changes. FullSnapshot
-reads the kept entries one key group after the other, usually in a background thread, and the
-backend may let go of a key group after the read. The memory for the snapshot is bounded: a few key
-groups as Python objects, and the rows of one file as Arrow tables. A snapshot of many rows has
-several files, each with whole key groups.
+reads these entries one key group after the other, usually in a background thread. After the read of
+a key group, the backend need not keep its entries any longer. The memory for the snapshot is
+bounded: a few key groups as Python objects, and the rows of one file as Arrow tables. A snapshot of
+many rows has several files, each with whole key groups.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ group; the caller reads all rows."""
 
 @dataclass(frozen=True, slots=True)
 class KeptEntries:
-    """The entries of one state at one moment."""
+    """The entries of one state at one moment. `name`: the state's name; `rows`: returns the rows of
+    a key group."""
 
     name: str
     serializer: StateSerializer[Any]
@@ -60,7 +61,7 @@ class FullSnapshot:
     """A KeyedStateSnapshot of `states`.
 
     Every file but the last has at least `ROWS_OF_FILE` rows, and each key group is in one file.
-    `let_go` gives up the entries not yet read, and is safe to call again.
+    `let_go`: tells the backend that entries not yet read are no longer needed; called once or more.
     """
 
     def __init__(
@@ -103,7 +104,8 @@ class FullSnapshot:
 def tables_of(
     key_columns: KeyColumns, states: Sequence[KeptEntries], key_groups: KeyGroupRange
 ) -> Iterator[tuple[pa.Table, int]]:
-    """Yield tables of sorted rows, each with the last key group of the table. No table is empty."""
+    """Yield the rows as tables in order, each sorted by key, with the last key group of the table.
+    No table is empty."""
     taken = _none_of(states)
     for key_group in key_groups:
         for entries, state in zip(taken, states, strict=True):

@@ -1,8 +1,8 @@
 """Conversion of keys between Arrow columns and Python tuples.
 
 A key is the tuple of the values of the grouping columns, in the form of Arrow's `to_pylist`
-(timestamps aware), with structs and lists as tuples. Every NaN becomes the one object `math.nan`,
-and -0.0 becomes 0.0. So keys that Spark groups together are equal here, too.
+(timestamps with a time zone), but with structs and lists as tuples. Every NaN becomes the object
+`math.nan`, and -0.0 becomes 0.0. So keys that Spark groups together are equal here, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class KeyColumns:
     type_names: tuple[str, ...]
 
     def to_keys(self, columns: Sequence[pa.Array[Any]], length: int) -> list[tuple[Any, ...]]:
-        """Return `length` keys from one Arrow array per column."""
+        """Convert one Arrow array per key column to `length` keys."""
         if not columns:
             return [()] * length
         return list(zip(*(_values(column) for column in columns), strict=True))
@@ -46,7 +46,7 @@ class KeyColumns:
         return [tuple(map(_shown, key, self.arrow_types)) for key in keys]
 
     def to_arrow(self, keys: Sequence[tuple[Any, ...]]) -> list[pa.Array[Any]]:
-        """Return one Arrow array per column from keys."""
+        """Convert keys to one Arrow array per key column."""
         columns = zip(*self.all_shown(keys), strict=True) if keys else ([] for _ in self.names)
         return [
             pa.array(column, arrow_type)
@@ -92,10 +92,12 @@ def _shown(value: Any, arrow_type: Any) -> Any:
 
 
 def leaf_columns(columns: Iterable[Any]) -> list[Any]:
-    """Return chunked columns that sort in the order of the keys.
+    """Replace key columns by columns that Arrow can sort, with the same order: `columns` are
+    chunked.
 
-    A struct becomes the columns of the fields, behind a column of validity if the struct has nulls.
-    An array becomes the place of the array among all arrays of the column.
+    A column of structs becomes the columns of the fields; if a struct is null, a boolean column
+    before them says which structs are not null. A column of arrays becomes a column of numbers: the
+    place of each array among all arrays of the column.
     """
     leaves = []
     for column in columns:
@@ -113,9 +115,8 @@ def leaf_columns(columns: Iterable[Any]) -> list[Any]:
 
 
 def _places(column: Any) -> Any:
-    """Return the place of each array of a chunked column in Spark's order. Arrays are compared
-    element by element. Null comes first, and an array comes before longer arrays with the same
-    beginning."""
+    """Return for each array of a chunked column its place in Spark's order: null first, then arrays
+    compared element by element; an array comes before longer arrays with the same beginning."""
     codes = value_codes(column)
     # Each distinct value is converted to Python once, however many rows have the value.
     _, firsts, coded_as = np.unique(codes, return_index=True, return_inverse=True)

@@ -1,11 +1,13 @@
-"""The base of all keyed state backends: the registered states, and the methods of a backend.
+"""The base of all keyed state backends.
 
-A backend has a table per state name, over the subtask's key groups. A processor registers each of
-its states once. If a restored state has the same name, the schemas must agree. A restored state
-that nobody registers is kept, and still written to files.
+A backend has one table per state, with the entries of the subtask's key groups. A state is
+registered under its name by `open_table`: by a restore, for the states in the store, and by the
+processor, for the states that the processor declares. If both register a state, the schemas must
+agree. A state in the store that the processor does not declare is kept, and still written to files.
 
-An epoch is: `begin`, any number of `set_current_key` and calls on states, then `changes` and
-`seal`, or `rollback`. One thread at a time uses a backend; only snapshots may go to other threads.
+An epoch is a call of `begin`, any number of calls of `set_current_key` and of states, and then
+`changes` and `seal`, or `rollback`. One thread at a time uses a backend; only snapshots may be used
+in other threads.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class BackendTable(Protocol):
         """Return the number of entries."""
 
     def sizes(self) -> dict[int, int]:
-        """Return the number of entries by key group, after the last sealed epoch."""
+        """Return the number of entries by key group, as of the last sealed epoch."""
 
     def number_of_changes(self) -> int:
         """Upper bound of the number of values or elements that the current epoch changed."""
@@ -78,19 +80,19 @@ class BackendTable(Protocol):
         """Undo the changes of the last sealed epoch. The current epoch must have no changes."""
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply rows of a file to the base state. The rows cannot be undone. The current epoch must
+        """Apply rows of a file to the sealed state; this cannot be undone. The current epoch must
         have no changes."""
 
 
 Table = TypeVar("Table", bound=BackendTable)
 
 FileToApply = tuple[Iterable[pa.RecordBatch], Collection[str] | None]
-"""The batches of a file, and the states to apply the file to (None: all states)."""
+"""The batches of a file, and the names of the states whose rows are applied (None: all states)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendState(Generic[Table]):
-    """A state of a backend, registered or only restored."""
+    """A state of a backend: descriptor, serializer of the rows of files, and table."""
 
     descriptor: StateDescriptor
     serializer: StateSerializer[Any]
@@ -118,7 +120,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
 
     @property
     def descriptors(self) -> tuple[StateDescriptor, ...]:
-        """All states, registered or only restored."""
+        """All states, also states in the store that the processor does not declare."""
         return tuple(state.descriptor for state in self._states.values())
 
     @property
@@ -126,18 +128,19 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return [state.table for state in self._states.values()]
 
     def state(self, descriptor: StateDescriptor) -> State:
-        """Register a state and return the state of the current key. Raises the errors of
-        `open_table`."""
+        """Register a state and return an object that works on the state of the current key. Raises
+        the errors of `open_table`."""
         return state_of_key(self.open_table(descriptor))
 
     def open_table(self, descriptor: StateDescriptor) -> OpenTable:
-        """Register a state and return the state's table. Register a state of the store before the
-        state's files are applied. A change of `ttl_ms` does not change the expiry time of values
-        put before.
+        """Register a state and return the state's table. States in the store must be registered
+        before their files are applied. If `ttl_ms` has changed, values put before the change keep
+        their expiry time.
 
-        If the backend already has a state of the same name, both schemas must be equal: to restore
-        a state whose schema has changed, register the new schema. Raises StateMigrationError if
-        values of the old schema cannot be values of the new schema, see schema_evolution.
+        If the backend already has a state of the same name, both schemas must be equal. So to
+        restore a state whose schema has changed, register the new schema from the beginning. Raises
+        StateMigrationError if values of the old schema cannot be values of the new schema, see
+        schema_evolution.
         """
         name = descriptor.name
         form = form_of(descriptor, self._forms, self._clock)
@@ -168,12 +171,12 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self._clock.now_ms = now_ms
 
     def timers(self, name: str) -> Timers:
-        """Return the timers of the current key in a state."""
+        """Return an object for the timers of the current key. `name`: the state with the timers."""
         table: Any = self._states[name].table
         return Timers(table)
 
     def next_timer_ms(self) -> int | None:
-        """Return the time of the next timer, None if there is no timer."""
+        """Return the earliest time of all timers, in ms since 1970; None if there is no timer."""
         times = [table.next_due_ms() for table in self._timer_tables()]
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
@@ -185,26 +188,26 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return [state.table for state in self._states.values() if state.descriptor.kind == "timers"]
 
     def memory_bytes(self) -> int | None:
-        """Estimate the bytes of memory of the entries, at a cost that does not grow with the
-        entries. None if the backend does not know."""
+        """Estimate the bytes of memory that the entries take. The cost does not grow with the
+        number of entries. None if the backend has no estimate."""
         return None
 
     @abstractmethod
     def bytes_on_heap(self, looked_at: int = FEW) -> int:
-        """Estimate the bytes of Python objects kept from key to key: entries, reads and changes of
+        """Estimate the bytes of the backend's Python objects: entries, values read and changed in
         the current epoch, and undo records.
 
         The estimate looks at about `looked_at` entries of each state. With `looked_at` = FEW the
-        estimate costs next to nothing; with more entries, it also walks the dictionaries of changes
-        and undo records.
+        estimate costs next to nothing; with more entries, it also walks through all changes and
+        undo records.
         """
 
     def forget_what_was_read(self) -> None:
-        """Forget the values that the current epoch has read and not changed."""
+        """Drop from memory the values that the current epoch has read and not changed."""
 
     def has_failed(self) -> bool:
-        """Return True if the backend refuses changes, or has lost changes, and so must be
-        restored."""
+        """Return True if the backend refuses changes or has lost changes. Such a backend must be
+        restored from files."""
         return False
 
     def due_timers(self, name: str, until_ms: int) -> list[Due]:
@@ -245,8 +248,8 @@ class KeyedStateBackend(ABC, Generic[Table]):
         """Create the KeyedElementTable of a state. `due_time`: see StateForm."""
 
     def _due(self, name: str, until_ms: int) -> Iterator[Due]:
-        """Yield the elements of a state due at `until_ms` or before, the earliest first. The state
-        must not change during the iteration."""
+        """Yield the elements of a state that are due at `until_ms` or before, earliest first. The
+        state must not change during the iteration."""
         table: Any = self._states[name].table
         for time_ms, (key_group, key, element) in table.due(until_ms):
             yield Due(time_ms, key, key_group, element)
@@ -268,11 +271,11 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return entries
 
     def _delete(self, table: Table) -> None:
-        """Delete the table of a dropped state, when the drop can no longer be undone."""
+        """Delete the table of a dropped state. Called when the drop can no longer be undone."""
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
-        """Announce the keys that the processor handles next. A backend may read many keys
-        together."""
+        """Announce the keys that the processor handles next, so that a backend can read their
+        values together."""
 
     @property
     def current_key(self) -> Key:
@@ -315,10 +318,11 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def apply(
         self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
     ) -> None:
-        """Apply the rows of a file to `states` (None: to all states), in the order of the file.
+        """Apply the rows of a file to the states named `states` (None: to all states), in the order
+        of the file.
 
-        The states are registered, and the current epoch has no changes. `batches` are all rows of
-        the file for some key groups.
+        The states must be registered, and the current epoch must have no changes. `batches`: the
+        file's rows of the backend's key groups.
         """
         growth: Growth | None = None
         for batch in batches:
@@ -328,8 +332,8 @@ class KeyedStateBackend(ABC, Generic[Table]):
                 self._states[rows.name].table.apply(_with_growth(rows.entries(), growth))
 
     def restore(self, files: Iterable[FileToApply]) -> None:
-        """Apply the rows of files to a backend without entries, or, after a restore from a
-        database, with the entries of the database. See `apply`."""
+        """Apply the rows of files to a new backend, see `apply`. The backend has no entries yet, or
+        the entries of the database that it was restored from."""
         for batches, states in files:
             self.apply(batches, states)
 
@@ -345,11 +349,12 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return from_batch(self._key_columns, serializers, batch)
 
     def close(self) -> None:
-        """Give up all resources other than memory. Snapshots not yet written remain usable."""
+        """Release files and other resources except memory. Snapshots that are not written yet stay
+        usable."""
 
     def incremental_snapshot(self, held: Sequence[StateHandle]) -> KeyedStateSnapshot | None:
-        """Take a snapshot of the current entries. The snapshot writes only data that the files of
-        `held` lack. None if the backend has no such snapshots."""
+        """Take a snapshot of the current entries that writes only data that is not in the files
+        `held`. None if the backend has no such snapshots."""
         return None
 
     @abstractmethod
@@ -358,9 +363,9 @@ class KeyedStateBackend(ABC, Generic[Table]):
 
 
 def _with_growth(entries: StateEntries, growth: Growth) -> StateEntries:
-    """Return the entries of a batch with the growth of their key groups, as noted in the file, see
-    entry_growth. If a key group is in several batches, only the first of these batches gets the
-    growth."""
+    """Return the entries of a batch with their growth: for each key group, the number of entries
+    that the file adds, as noted in the file, see entry_growth. If a key group is in several
+    batches, the growth goes to the first batch."""
     of_state = growth.get(entries.name)
     if of_state is None:
         return entries

@@ -1,4 +1,4 @@
-"""The protocols between states and a backend: a table has the values or elements of one state.
+"""The protocols of tables. A table has the values or elements of one state.
 
 All methods act on the current key, see CurrentKey.
 """
@@ -12,12 +12,13 @@ S = TypeVar("S")
 E = TypeVar("E")
 V = TypeVar("V")
 DueTime = Callable[[Any, Any], int]
-"""Function of an element and a value. Returns the due time, in milliseconds since 1970."""
+"""Function of an element and its value. Returns the time when the element is due (a timer fires, a
+value expires), in milliseconds since 1970."""
 
 
 class KeyedStateTable(Protocol[S]):
-    """The values of a value state. After `put` the state object belongs to the table. Callers must
-    not change a state object that `get` returns."""
+    """The values of a value state, one per key. Callers must not change an object after `put`, nor
+    an object that `get` returns."""
 
     def get(self) -> S | None: ...
 
@@ -27,12 +28,11 @@ class KeyedStateTable(Protocol[S]):
 
 
 class KeyedElementTable(Protocol[E, V]):
-    """The elements of a list state, a map state or timers: values by the name of the element within
-    the key.
+    """The elements of a list state, a map state or timers, and their values.
 
-    The name of an element is the user key in a map, the number in a list, the time of a timer.
-    Values never change in place. So a change costs the elements concerned, however many elements
-    the key has.
+    An element is named by the user key in a map, by a number in a list, by the time of a timer.
+    Values never change in place. So the cost of a change depends on the changed elements only,
+    however many elements the key has.
     """
 
     def exists(self) -> bool:
@@ -43,8 +43,8 @@ class KeyedElementTable(Protocol[E, V]):
     def put(self, element: E, value: V) -> None: ...
 
     def append(self, values: Sequence[V]) -> None:
-        """Put values under consecutive numbers, greater than all elements. All elements must be
-        numbers."""
+        """Add values under consecutive numbers, greater than the numbers of all elements of the
+        key. Only for tables whose elements are numbers."""
 
     def remove(self, element: E) -> None:
         """Remove an element, if present."""

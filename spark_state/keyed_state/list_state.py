@@ -1,7 +1,7 @@
 """ListState: a list of the current key, with the methods of PySpark's ListState.
 
-Elements are checked, converted and handed out like the value of a ValueState. An append costs the
-appended elements, in time and in the files, however long the list is.
+Elements are checked, converted and returned like the value of a ValueState. The time and the bytes
+of an append depend on the appended elements only, however long the list is.
 
     class Tail(StatefulProcessor):
         def init(self, handle):
@@ -38,7 +38,7 @@ class ListState:
         return self._table.exists()
 
     def get(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the elements at the time of the first `next`; nothing if there is no list."""
+        """Yield the elements that the list has at the first `next`; nothing if there is no list."""
         elements = (element for _, element in self._table.elements())
         yield from elements if self._element.immutable else map(self._element.copy, elements)
 
@@ -53,7 +53,7 @@ class ListState:
         self._table.append((self._element.to_state(newState),))
 
     def appendList(self, newState: Iterable[tuple[Any, ...]]) -> None:
-        """Append all elements, or none if one element does not fit."""
+        """Append all elements. If an element does not fit the schema, no element is appended."""
         self._table.append(self._to_values(newState))
 
     def clear(self) -> None:

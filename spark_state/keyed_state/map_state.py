@@ -1,8 +1,8 @@
 """MapState: a map of the current key, with the methods of PySpark's MapState.
 
-User keys and values are checked, converted and handed out like the value of a ValueState. Setting
-or removing an entry costs the same however large the map is, in time and in the files. Iterators
-follow the order of the user keys: field by field, null first, NaN last.
+User keys and values are checked, converted and returned like the value of a ValueState. The time
+and the bytes of setting or removing an entry do not depend on the size of the map. Iterators follow
+the order of the user keys: compared field by field, null first, NaN last.
 
     class Visits(StatefulProcessor):
         def init(self, handle):
@@ -29,8 +29,8 @@ from spark_state.keyed_state.keyed_tables import KeyedElementTable
 class MapState:
     """A map per key. An empty map counts as no map. Raises the same errors as ValueState.
 
-    Iterators yield the entries at the time of the first `next`. Later changes do not affect a
-    running iterator.
+    An iterator yields the entries that the map has at the first `next`. Later changes do not affect
+    the iterator.
     """
 
     __slots__ = ("_copy", "_serializer", "_table", "_to_key", "_to_value")
@@ -60,7 +60,7 @@ class MapState:
         self._table.put(self._to_key(key), self._to_value(value))
 
     def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """Yield the user keys, each with the value."""
+        """Yield pairs of a user key and its value."""
         thaw, copy = self._serializer.keys.thaw, self._copy
         for key, value in self._table.elements():
             yield thaw(key), copy(value)
@@ -76,7 +76,8 @@ class MapState:
             yield self._copy(value)
 
     def removeKey(self, key: tuple[Any, ...]) -> None:
-        """Remove a user key, if present. Without user keys there is no map."""
+        """Remove a user key and its value, if present. After the last user key is removed, the
+        current key has no map."""
         self._table.remove(self._to_key(key))
 
     def clear(self) -> None:

@@ -1,9 +1,9 @@
-"""Merge of several changelogs into one. Pure, and vectorised.
+"""Merge of several changelogs into one changelog, with Arrow and NumPy. Pure.
 
-The last row of a value, an element or a timer stays, and earlier rows go. A row that deletes all
-elements of a key removes all earlier rows of the key in the same state. Rows that delete stay,
-because the deleted entries may be in older files. So applying the merged changelog gives the same
-state as applying all changelogs in order.
+The last row of each value, element or timer stays, and its earlier rows are left out. A row that
+deletes all elements of a key replaces all earlier rows of the key in the same state. Rows that
+delete are kept, because the deleted entries may be in older files. So applying the merged changelog
+gives the same state as applying all changelogs in order.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _ELEMENT_NAMES: Mapping[StateKind, str] = {
 def merged_changes(
     key_names: Sequence[str], kinds: Mapping[str, StateKind], changelogs: Sequence[pa.Table]
 ) -> pa.Table:
-    """Return the rows of the merged changelog, sorted as in a file. The changelogs are in the order
-    to apply.
+    """Return the rows of the merged changelog, sorted as in a file.
 
-    `kinds`: the kind of each state, by name. Raises KeyError for a state without a kind.
+    `key_names`: names of the key columns. `kinds`: the kind of each state, by name. `changelogs`:
+    in the order in which they are applied. Raises KeyError for a state without a kind.
     """
     fixed = [*key_names, KEY_GROUP_COLUMN, STATE, OP]
     by_state = [_named_by_state(table, len(fixed)) for table in changelogs]
@@ -62,7 +62,8 @@ def merged_changes(
 
 
 def _named_by_state(table: pa.Table, number_fixed: int) -> pa.Table:
-    """Rename the column of each state after the state: two files may use different column names."""
+    """Rename the columns so that a state has the same column name in all files: "state " and the
+    state's name. Other columns get the prefix "other "."""
     others = [f"{_OTHER}{name}" for name in table.column_names[:number_fixed]]
     states = [f"{_STATE}{column.name}" for column in state_columns(table.schema)]
     return table.replace_schema_metadata(None).rename_columns([*others, *states])
@@ -71,9 +72,9 @@ def _named_by_state(table: pa.Table, number_fixed: int) -> pa.Table:
 def _elements(
     rows: pa.Table, kinds: Mapping[str, StateKind]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return two arrays over the rows.
+    """Return two arrays with an item for each row.
 
-    - A number for the row's element, equal for equal elements of a state.
+    - The number of the row's element; equal elements of a state have equal numbers.
     - True if the row deletes all elements of the key.
     """
     numbers = np.zeros(rows.num_rows, np.int64)

@@ -1,8 +1,9 @@
-"""Estimates of the bytes that Python objects take, at a cost that does not grow with the objects.
+"""Estimates of the bytes that Python objects take. The cost of an estimate does not grow with the
+number of objects.
 
-An estimate adds the sizes that Python reports for the nested objects, down to some levels, and
-extrapolates collections from a few members. Objects that all values share, such as small integers,
-count as 0.
+An estimate adds the sizes that Python reports for nested objects, down to a few levels. The size of
+a collection is extrapolated from a few members. Small integers, True, False and empty texts count
+as 0, because Python has only one object for each of these values.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def bytes_of_entries(
 
 
 def _some(items: Collection[T], number: int) -> Iterator[T]:
-    """Yield `number` random items, in order; all items if there are no more."""
+    """Yield `number` random items, in order; all items if there are fewer."""
     places = sorted(_CHANCE.sample(range(len(items)), min(number, len(items))))
     rest = iter(items)
     for before, place in pairwise([-1, *places]):

@@ -1,7 +1,7 @@
-"""Conversion of a table's rows between Arrow and Python, and of the keys that callers give.
+"""Conversion of a table's rows between Arrow and Python, and conversion of keys given by callers.
 
-A row is a key and a state: the values of the key columns and the values of all other columns, in
-the form of `to_pylist`. Equal keys are made equal as in key_columns.
+A row is a key and a state. The key has the values of the key columns, in the form of key_columns.
+The state has the values of all other columns, in the form of Arrow's `to_pylist`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,13 @@ RowValue = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """Rows of a schema as pairs of key and state. The state is the tuple of values of the columns
-    that are no key columns."""
+    """Converter for rows of a schema, see the module.
+
+    - `keys`: the key columns.
+    - `value_names`: names of all other columns.
+    - `exact_types`: for each key column the Python type that needs no conversion, see _exact_type.
+    - `nested`: positions in `value_names` of the columns with structs, lists or maps.
+    """
 
     schema: pa.Schema
     keys: KeyColumns
@@ -54,10 +59,10 @@ class RowColumns:
     def to_key(self, given: Any) -> Key:
         """Return a key in the form of keys read from a file.
 
-        The caller may give a single value, a tuple of the key columns, or a mapping by column. A
-        struct in the key may be a mapping or a tuple, too. An array may be a list, or a tuple,
-        which is the form of arrays in the keys that iteration yields. Raises ConfigurationError for
-        a key that does not fit.
+        `given`: the value of the only key column, a tuple with the value of each key column, or a
+        mapping from column names to values. A struct in the key may be a mapping or a tuple, an
+        array a list or a tuple. Raises ConfigurationError for a key that does not fit the key
+        columns.
         """
         names = self.keys.names
         if isinstance(given, Mapping):
@@ -94,7 +99,7 @@ class RowColumns:
         return self.keys.to_keys(arrays, 1)[0]
 
     def to_value(self, state: RowValue) -> dict[str, Any]:
-        """Return the values by column, as a dict that belongs to the caller."""
+        """Return the values by column name, as a dict that the caller may change."""
         value = dict(zip(self.value_names, state, strict=True))
         for place in self.nested:
             name = self.value_names[place]
@@ -116,9 +121,9 @@ def _is_alone(given: Any, kind: Any, fits: bool) -> bool:
 
 
 def _exact_type(kind: pa.DataType) -> type | None:
-    """Return the Python type of values that can be compared without a conversion: two values of the
-    type are equal if, and only if, they are the same value of the column. None if the values must
-    be converted first."""
+    """Return the Python type of key values that need no conversion, because two objects of this
+    type are equal exactly if they are the same value of the column. None if all values must be
+    converted."""
     if pa.types.is_integer(kind):
         return int
     if pa.types.is_string(kind):

@@ -45,11 +45,11 @@ State = ValueState | ListState | MapState | Timers
 class StateForm:
     """The form of a state.
 
-    - `serializer`: converts the rows of files.
-    - `values`: the serializer of the values that processors put.
-    - `has_elements`: True if the table is a KeyedElementTable.
+    - `serializer`: converts rows between the table and files.
+    - `values`: converts the values that processors put.
+    - `has_elements`: True if the table is a KeyedElementTable, False if it is a KeyedStateTable.
     - `due_time`: returns the due time of an element; None if elements never become due.
-    - `seen`: returns the table for processors, without expired elements.
+    - `seen`: returns a view of the table for processors, without expired elements.
     """
 
     serializer: StateSerializer[Any]
@@ -61,8 +61,8 @@ class StateForm:
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A state's table in the form for processors, with the serializer of the values that processors
-    put."""
+    """A state's table for processors. `table`: the table, without expired elements; `values`:
+    converts the values that processors put."""
 
     kind: StateKind
     table: Any
@@ -70,7 +70,8 @@ class OpenTable:
 
 
 def form_of(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> StateForm:
-    """Return the form of a state. `clock` says which values have expired."""
+    """Return the form of a state. `forms`: Python forms of the values; `clock`: time that decides
+    which values have expired."""
     owner, ttl_ms = f"state {descriptor.name!r}", descriptor.ttl_ms
     is_value = descriptor.kind == "value"
     values: Any
@@ -96,7 +97,7 @@ def form_of(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> Sta
 
 
 def state_of_key(opened: OpenTable) -> State:
-    """Return the state of the current key, with the methods of PySpark's states."""
+    """Return an object with the methods of PySpark's states, which works on the current key."""
     match opened.kind:
         case "value":
             return ValueState(opened.table, opened.values)

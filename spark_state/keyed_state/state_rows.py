@@ -9,8 +9,8 @@ One row is one value of a value state, or one element of a list state, a map sta
     state columns  one struct column per state, null unless `_state` names the state
 
 For a value state the struct is the value, null if the row deletes the value. For other states the
-struct is an element, see `element_serializers`; a row that deletes, without an element, deletes all
-elements of the key.
+struct is an element, see `element_serializers`; a row with op "delete" and a null struct deletes
+all elements of the key.
 
 A state's column carries the state's name in the field metadata (`cowstate.state`). The column name
 is the state's name, with underscores appended if a key column or a second state has the same name.
@@ -50,8 +50,8 @@ RESERVED_COLUMNS = (KEY_GROUP_COLUMN, STATE, OP)
 
 
 class StateSerializer(Protocol[S]):
-    """A converter of the states of one table to files and back, for states of any kind.
-    `struct_type`: the Arrow struct of the state's column, with fields nullable or not."""
+    """Converter between the rows of a state in a table and in files, for states of any kind.
+    `struct_type`: the declared Arrow struct of the state; in files all its fields are nullable."""
 
     @property
     def struct_type(self) -> pa.StructType: ...
@@ -60,8 +60,8 @@ class StateSerializer(Protocol[S]):
         """Return for each state True if the state is a deletion."""
 
     def to_arrow(self, states: Sequence[S | None]) -> pa.StructArray:
-        """Return states (None = null) as one array of `struct_type`, with nullable fields. Raises
-        StateValueError naming the field."""
+        """Convert states to an array of `struct_type` with nullable fields; None becomes null.
+        Raises StateValueError naming the field."""
 
     def from_arrow(self, array: Any) -> list[S | None]:
         """Return the states of an array, the inverse of `to_arrow`."""
@@ -69,11 +69,11 @@ class StateSerializer(Protocol[S]):
 
 @dataclass(frozen=True, slots=True)
 class StateEntries:
-    """Entries of one state: parallel sequences.
+    """Entries of one state: `keys[i]` with key group `key_groups[i]` has `states[i]`.
 
-    The serializer defines the type of `states`: values (None: deleted), or `ElementRow`s. `growth`:
-    for each key group the number of entries that the state gains (negative: loses) by these
-    entries; None if unknown.
+    `name`: the state's name. `states`: for a value state, values (None: deleted); for other states,
+    ElementRows. `growth`: for each key group, the number of entries that the state gains (negative:
+    loses) by these entries; None if unknown.
     """
 
     name: str
@@ -85,8 +85,8 @@ class StateEntries:
 
 
 def growth_of(changes: Iterable[tuple[int, object, object]]) -> dict[int, int]:
-    """Return the number of entries that each key group gains (negative: loses) by changes of
-    values. A change is the key group, the value before, and the value now (None: absent)."""
+    """Return the number of entries that each key group gains (negative: loses) by `changes`. A
+    change is the key group, the old value and the new value; None if there is no value."""
     growth: Counter[int] = Counter()
     for key_group, before, now in changes:
         if (before is None) is not (now is None):
@@ -115,8 +115,8 @@ def number_of_puts(rows: pa.Table) -> int:
 
 
 def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Table:
-    """Return the sorted table of these entries, with a column per state and a note of the
-    growth."""
+    """Return the entries as the sorted rows of a file, with a column per state. The schema's
+    metadata note the growth, see entry_growth."""
     fields = _schema(key_columns, entries)
     tables = [
         _table_of(fields, key_columns, entries, of_state) for of_state in entries if of_state.keys
@@ -196,7 +196,7 @@ def _table_of(
 
 @dataclass(frozen=True, slots=True)
 class StateColumn:
-    """A state in a file: the name, and the index of the column."""
+    """A state in a file: the state's name, and the index of the state's column."""
 
     name: str
     index: int
@@ -213,8 +213,9 @@ def state_columns(schema: pa.Schema) -> list[StateColumn]:
 
 @dataclass(frozen=True, slots=True)
 class StateRows:
-    """The rows of one state in a batch of a file. `states`: the structs, in the declared form;
-    `operations`: the column `_op`."""
+    """The rows of one state in a batch of a file. `name`: the state's name; `key_groups`: the
+    column `_key_group`; `states`: the structs, converted to the declared types; `operations`: the
+    column `_op`."""
 
     name: str
     serializer: StateSerializer[Any]
@@ -256,8 +257,8 @@ def from_batch(
 
 
 def _as_declared(column: Any, name: str, serializer: StateSerializer[Any]) -> Any:
-    """Convert the structs of a file to the declared form. Raises StateMigrationError for a number
-    too large for the wider type."""
+    """Convert the structs of a file to the declared types. Raises StateMigrationError for a number
+    that the declared type cannot hold exactly."""
     declared = _nullable(serializer)
     try:
         return evolved(column, declared)
@@ -272,7 +273,8 @@ def _as_declared(column: Any, name: str, serializer: StateSerializer[Any]) -> An
 
 
 def _mark_deleted_elements(states: list[Any], operations: Any) -> None:
-    """Remove the value from deleted elements. A timer has a value even in a row that deletes."""
+    """Set the value of deleted elements to None. `from_arrow` gives a timer a value even if the row
+    deletes the timer."""
     for index in pc.indices_nonzero(pc.equal(operations, pa.scalar(DELETE))).to_pylist():
         if states[index] is not None:
             states[index] = (states[index][0], None)

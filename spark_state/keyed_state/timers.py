@@ -1,7 +1,7 @@
 """The timers of keys: times at which a processor wants to be called.
 
-A timer is state: changelogs and snapshots contain timers, and an epoch that is rolled back
-registers and fires no timer.
+A timer is state: changelogs and snapshots contain timers, and the rollback of an epoch undoes the
+epoch's changes of timers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ValueState: one value of the current key, with the methods of PySpark's ValueState.
 
-`update` checks a value and converts the value to canonical form. Callers may change a value from
-`get` without changing the state, as in Spark, where every call is a copy.
+`update` checks a value and converts the value to canonical form. `get` returns a copy, as in Spark:
+a caller that changes the copy does not change the state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spark_state.serializers import StructSerializer
 
 
 class ValueState:
-    """A single value per key. Valid while the processor handles a key."""
+    """A single value per key. The methods work on the current key."""
 
     __slots__ = ("_copy", "_get", "_put", "_table", "_to_state")
 

@@ -1,6 +1,6 @@
 """State of a subtask without a key: split lists, union lists, and broadcast maps.
 
-    split       a list; at another parallelism the items of all subtasks are dealt out
+    split       a list; if the parallelism changes, the items of all subtasks are dealt out
     union       a list; after a restore every subtask gets the items of all subtasks
     broadcast   a map that is the same on every subtask
 

@@ -86,12 +86,13 @@ class BroadcastOperatorState:
         return [self.serializer.copy(entry) for entry in self._entries.items()]
 
     def share(self) -> Entries:
-        """Return the current entries. Later changes are made to a copy of the entries."""
+        """Return the current entries. The state makes later changes in a copy, so the returned
+        entries never change."""
         self._is_shared = True
         return self._entries
 
     def take_back(self, entries: Entries) -> None:
-        """Take back the entries that an earlier call of `share` returned."""
+        """Set the state's entries to the result of an earlier call of `share`."""
         self._entries, self._is_shared = entries, True
 
     def is_at(self, entries: Entries) -> bool:

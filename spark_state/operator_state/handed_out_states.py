@@ -22,7 +22,8 @@ from spark_state.operator_state.operator_state_backend import OperatorStateBacke
 
 
 class OperatorListState:
-    """List of the subtask, split or union. Raises StateValueError for items that do not fit."""
+    """List of a subtask, in mode split or union. Raises StateValueError for items that do not fit
+    the schema."""
 
     def __init__(self, state: ListOperatorState, make_row: MakeRow) -> None:
         self._state = state
@@ -56,7 +57,7 @@ class OperatorListState:
 
 
 class BroadcastMapState:
-    """Map that is the same in every subtask. The map changes on the broadcast side only."""
+    """Map that is the same in every subtask. Only `handleBroadcastRows` may change the map."""
 
     def __init__(
         self, state: BroadcastOperatorState, make_row: MakeRow, owner: OperatorStates
@@ -85,8 +86,8 @@ class BroadcastMapState:
         self._writable().put(key, value)
 
     def iterator(self) -> Iterator[tuple[Any, Any]]:
-        """Yield the keys, each with its value, as Rows. Changes during the iteration do not change
-        the result."""
+        """Yield pairs of a key and its value, both Rows. Changes of the map during the iteration do
+        not affect the iteration."""
         for key, value in self._state.copy_items():
             yield self._to_key(key), self._to_value(value)
 

@@ -1,4 +1,5 @@
-"""List state, split or union: the difference is only how a restore deals out the items."""
+"""List state, in mode split or union. The modes differ only in how a restore deals out the
+items."""
 
 from __future__ import annotations
 
@@ -59,12 +60,13 @@ class ListOperatorState:
         return [self.serializer.copy(item) for item in self._items]
 
     def share(self) -> list[Item]:
-        """Return the current items. Later changes are made to a copy of the items."""
+        """Return the current items. The state makes later changes in a copy, so the returned list
+        never changes."""
         self._is_shared = True
         return self._items
 
     def take_back(self, items: list[Item]) -> None:
-        """Take back the items that an earlier call of `share` returned."""
+        """Set the state's items to the result of an earlier call of `share`."""
         self._items, self._is_shared = items, True
 
     def is_at(self, items: list[Item]) -> bool:

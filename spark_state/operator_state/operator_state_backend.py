@@ -1,8 +1,7 @@
 """Operator state of one subtask: registered by name, snapshotted to bytes, restored.
 
-Each state is registered once. If a restored backend has a state of the same name, mode and schema
-must agree. A restored state that nobody registers is kept, and later snapshots include the
-state.
+Each state is registered once. If a restored state has the same name, mode and schema must be the
+same. A restored state that nobody registers is kept, and later snapshots contain it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from spark_state.operator_state.operator_state_snapshot import (
 from spark_state.serializers import StructSerializer
 
 OperatorStateMark = dict[str, tuple[OperatorState, Any]]
-"""All states at one moment, by name, each with its content."""
+"""All states at one moment: name -> state and the content of the state at that moment."""
 
 
 class OperatorStateBackend:
@@ -89,17 +88,18 @@ class OperatorStateBackend:
         return backend
 
     def list_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
-        """Register a split list: at another parallelism the items are dealt out to the subtasks.
-        Raises StateMigrationError if a state of the name has another mode or schema, and
-        StateValueError for a type that state cannot hold."""
+        """Register a split list: if the parallelism changes, a restore deals out the items of all
+        subtasks. Raises StateMigrationError if the restored state of this name has another mode or
+        schema, and StateValueError for a type that state cannot hold."""
         state = self.register(OperatorStateMetaInfo(name, "split", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
         return state
 
     def union_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
-        """Register a union list: after a restore every subtask gets the items of all subtasks. A
-        subtask then replaces the items by its own items (`update`). Otherwise the next restore
-        returns each item once for every subtask. Raises the errors of `list_state`."""
+        """Register a union list: after a restore every subtask has the items of all subtasks. The
+        caller must then replace the items by the subtask's own items (`update`). Otherwise, after
+        the next restore, each item is there once for every subtask. Raises the errors of
+        `list_state`."""
         state = self.register(OperatorStateMetaInfo(name, "union", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
         return state
@@ -167,8 +167,8 @@ def _kind(
 
 
 def _agreed(stored: Sequence[StoredOperatorState]) -> dict[str, OperatorStateMetaInfo]:
-    """Return the states by name. Raises StateMigrationError if the snapshots disagree on a
-    state."""
+    """Return the descriptions of the states in all snapshots, by name. Raises StateMigrationError
+    if two snapshots describe a state differently."""
     agreed: dict[str, OperatorStateMetaInfo] = {}
     for subtask, snapshot in enumerate(stored):
         for meta_info in snapshot.meta_infos:

@@ -27,7 +27,7 @@ class BlockSize:
 
 
 def blocks(keyed: KeyedInput, size: BlockSize) -> Iterator[KeyedInput]:
-    """Yield `keyed` in order, as blocks of whole keys."""
+    """Split `keyed` into blocks of whole keys, in the order of the keys."""
     limit = size.rows_of(keyed.rows)
     first_key = first_row = length = 0
     for index, count in enumerate(keyed.counts):

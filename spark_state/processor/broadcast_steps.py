@@ -8,9 +8,9 @@
             for row in sorted(rows, key=lambda row: row.at):
                 state["limits"].updateValue((row.country,), (row.most,))
 
-All subtasks must make the same changes. Spark delivers rows in any order, and a streaming query may
-not number rows. So each subtask sorts the rows by all columns, from left to right; equal rows are
-interchangeable.
+All subtasks must make the same changes. Spark delivers rows in any order, and a streaming query has
+no way to number its rows. So each subtask sorts the rows by all columns, from left to right; equal
+rows are interchangeable.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def handle_broadcast_rows(names: tuple[str, ...], run: EpochRun) -> Iterator[Any
 
 
 def _rows(run: EpochRun, given: EpochInput) -> Iterator[Any]:
-    """Return the sorted rows in the run's form."""
+    """Return the sorted rows, in the form of rows that the processor gets."""
     rows = _in_order(given.table.select(range(given.layout.key_group_index)))
     one_key = KeyedInput(rows, [()], [0], [rows.num_rows])
     return next(run.row_form.rows_by_key(one_key, given.layout.row_names))

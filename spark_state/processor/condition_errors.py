@@ -1,5 +1,5 @@
-"""Errors with an error condition of Spark. Jobs match on the condition, and on PySpark's exception
-class for the condition.
+"""Errors with an error condition of Spark. Jobs recognize an error by the condition, or by the
+exception class that PySpark has for the condition.
 
 Each error is also an error of `spark_state.errors`, so `except CowstateError` catches the error.
 The message begins as Spark's message and ends with the way out.
@@ -94,8 +94,9 @@ class OutputColumnTypeError(OutputRowError, PySparkTypeError):
 def output_column_error(
     field: pa.Field[Any], dtype: Any, details: str, cause: Exception
 ) -> OutputColumnError | OutputColumnTypeError:
-    """Return the error for a DataFrame column that cannot be converted. PySpark's class and words
-    for the `cause` come first, then `details`."""
+    """Return the error for a DataFrame column that cannot be converted. As in PySpark, the `cause`
+    decides the class and the first sentence of the message: one class for a TypeError, another for
+    all other errors. The message ends with `details`."""
     if isinstance(cause, TypeError):
         return OutputColumnTypeError(
             f"Cannot convert the output value of the column '{field.name}' with type '{dtype}' to "
@@ -125,7 +126,8 @@ class OtherSessionError(SparkConditionError, SessionNotSameException):
 
 
 def session_not_same(what: str) -> OtherSessionError:
-    """Return the error for DataFrames of two sessions. `what`: the DataFrames."""
+    """Return the error for DataFrames of two sessions. `what`: names the DataFrames in the
+    message."""
     return OtherSessionError(
         "SESSION_NOT_SAME",
         "56K00",
@@ -135,7 +137,7 @@ def session_not_same(what: str) -> OtherSessionError:
 
 
 class EventTimeColumnError(SparkConditionError, AnalysisException):
-    """The column of event times is missing, is not the only one, or is no timestamp."""
+    """An input has no column of event times, or more than one, or the column is no timestamp."""
 
 
 class EmittedTooLateError(SparkConditionError, PySparkRuntimeError):
@@ -181,8 +183,8 @@ def unknown_time_mode(time_mode: object) -> UnknownModeError:
 
 
 def unparsable_schema(what: str, text: str, error: ParseException) -> SchemaTextError:
-    """Return the error for a text that Spark could not parse as a schema. `what`: owner of the
-    schema."""
+    """Return the error for a text that Spark could not parse as a schema. `what`: names in the
+    message what the schema is for, such as "state 'count'"."""
     return SchemaTextError(
         error.getCondition() or "PARSE_SYNTAX_ERROR",
         error.getSqlState() or "42601",
@@ -228,8 +230,8 @@ def state_not_nullable(state_name: str, schema: str) -> ProcessorHandleError:
 
 
 def timer_without_time(operation: str) -> ProcessorHandleError:
-    """Return the error for a timer in time mode "None". `operation`: Spark's name of the operation,
-    such as "register_timer"."""
+    """Return the error for the use of timers in time mode "None". `operation`: Spark's name of the
+    operation, such as "register_timer"."""
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE",
         _INVALID_PARAMETER,
@@ -240,7 +242,8 @@ def timer_without_time(operation: str) -> ProcessorHandleError:
 
 
 def timer_in_init(operation: str) -> ProcessorHandleError:
-    """Return the error for a timer in `init`."""
+    """Return the error for the use of timers in `init`. `operation`: Spark's name of the
+    operation."""
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE",
         _INVALID_PARAMETER,

@@ -1,7 +1,8 @@
-"""Steps of an epoch's run. A step calls the processor for one reason and yields the output.
+"""Steps of an epoch's run. A step calls one method of the processor, for example `handleInputRows`
+for all keys with rows, and yields the output.
 
-The steps are chosen before the run, and each step has its own loop over keys. So work before the
-rows or after the last key costs nothing in an operator without such work.
+The plan of an operator has only the steps that the operator needs, and each step has its own loop
+over the keys. So timers, for example, cost nothing in an operator without timers.
 """
 
 from __future__ import annotations
@@ -43,12 +44,16 @@ class RunningCall:
 
 @dataclass(frozen=True, slots=True)
 class EpochRun:
-    """State of an epoch's run, for the steps. `processor` has run `init`; `backend.begin` was
-    called.
+    """Objects that the steps of an epoch's run use. Before the first step, `backend.begin` and
+    `processor.init` have been called.
 
-    Before a step calls the processor for a key, the step calls `backend.set_current_key`. The step
-    calls `check` every few hundred keys; `check` raises to stop the run. The step notes in `call`
-    the method that will run next.
+    - `inputs`: inputs of the epoch by name, see EpochInputs.
+    - `row_form`: form of the rows that the processor gets and yields.
+    - `timer_values`: time that the processor sees.
+    - `check`: raises to stop the run. A step calls `check` every few hundred keys.
+    - `call`: a step notes here which method of the processor will run next.
+
+    Before a step calls the processor for a key, the step calls `backend.set_current_key`.
     """
 
     processor: Any
@@ -64,16 +69,16 @@ class EpochRun:
 
 Step = Callable[[EpochRun], Iterator[Any]]
 """Function that yields the processor's output, in the run's form of rows. Can be pickled. A step
-begins after the caller has taken the output of the step before."""
+begins only after the caller has taken all output of the preceding step."""
 
 
 def handle_initial_state(run: EpochRun) -> Iterator[Any]:
-    """Call `handleInitialState(key, initialState, timerValues)` in the order of the keys, for each
-    row of the initial state, or for each DataFrame of a key in the pandas form. Yields nothing.
+    """Call `handleInitialState(key, initialState, timerValues)` for each row of the initial state;
+    in the pandas form, for each DataFrame. Keys come in order. Yields nothing.
 
-    Only the first epoch has initial rows, also when the first epoch runs again. Spark's own
-    operator makes the call right before the rows of the same key. The result is the same, because
-    states and timers belong to a key.
+    Only the first epoch has initial rows; if the first epoch runs again, the rows come again.
+    Spark's own operator calls `handleInitialState` for a key right before `handleInputRows` for the
+    same key. The result is the same, because states and timers belong to a key.
     """
     initial = run.inputs[INITIAL_ROWS]
     handle_state, timer_values = run.processor.handleInitialState, run.timer_values
@@ -119,8 +124,8 @@ def handle_input_rows(run: EpochRun) -> Iterator[Any]:
 
 
 def no_output(run: EpochRun, call: str) -> OutputRowError:
-    """Return the error for a call of the processor without output. `call`: the method that
-    returned None."""
+    """Return the error for a method of the processor that returned None instead of an iterator.
+    `call`: text for the message, such as "handleInputRows returned None"."""
     return OutputRowError(
         f"{type(run.processor).__name__}.{call}; return an iterator of {run.row_form.output_name}, "
         "iter([]) for none"

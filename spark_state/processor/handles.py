@@ -59,12 +59,12 @@ _IN_INIT = refused_timers(timer_in_init)
 
 
 class DeclaringHandle:
-    """Handle for the declarations in `init`, in every API: PySpark's methods, and operator state as
-    in Flink.
+    """Base of the handles that `init` gets, with the methods that declare and delete states:
+    PySpark's methods, and methods for operator state as in Flink.
 
     - `declare(kind, name, schemas, ttl_ms)`: records or looks up a state. A map state has two
       schemas, for the user key and for the value. All other states have one schema.
-    - `timers`: timers of the API, Timers or ArrowTimers, or RefusedState.
+    - `timers`: Timers, or ArrowTimers in the Arrow API; RefusedState if timers cannot be used.
     - `drop(name)`: deletes a state.
     - `declare_operator_state(mode, name, schemas)`: as `declare`, for a state without a key.
     """
@@ -83,7 +83,8 @@ class DeclaringHandle:
 
     @staticmethod
     def open_state(backend: KeyedStateBackend[Any], state: StateDescriptor) -> Any:
-        """Open a state, or the timers, in the form of the API: here for the current key."""
+        """Open a state, or the timers, and return the object that the processor uses. In this class
+        the object works on the current key."""
         return backend.state(state)
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> Any:
@@ -102,14 +103,15 @@ class DeclaringHandle:
         return self._declare("map", stateName, (userKeySchema, valueSchema), ttlDurationMs)
 
     def getListOperatorState(self, stateName: str, schema: Any) -> Any:
-        """Return a list of this subtask. `schema`: schema of an item. At another parallelism the
-        items of all subtasks are dealt out. Call in `init` only."""
+        """Return a list that belongs to this subtask. `schema`: schema of an item. If the
+        parallelism changes, the items of all lists are dealt out to the new subtasks. Call in
+        `init` only."""
         return self._declare_operator_state("split", stateName, (schema,))
 
     def getUnionOperatorState(self, stateName: str, schema: Any) -> Any:
-        """Return a list of this subtask. `schema`: schema of an item. In the first epoch of a run
-        the list has the items of all subtasks; the subtask then replaces all items by its own
-        items. Call in `init` only."""
+        """Return a list that belongs to this subtask. `schema`: schema of an item. In the first
+        epoch of a run the list has the items of all subtasks; the processor then replaces all these
+        items by the items of this subtask. Call in `init` only."""
         return self._declare_operator_state("union", stateName, (schema,))
 
     def getBroadcastState(self, stateName: str, keySchema: Any, valueSchema: Any) -> Any:

@@ -49,9 +49,10 @@ class PandasFrames:
 
     - `time_zone`: the session's time zone.
     - `frame_size`: the greatest number of rows and of bytes in an input DataFrame.
-    - `by_name`: True if output columns with names are matched by name.
+    - `by_name`: True if output columns are matched by name; False if by position. Columns are also
+      matched by position if no column label is a str.
     - `safe_casts`: True if a value that the column cannot hold exactly is an error.
-    - `ints_to_decimals`: True if whole numbers become decimals.
+    - `ints_to_decimals`: True if a decimal column accepts whole numbers.
     """
 
     time_zone: str
@@ -178,7 +179,8 @@ class _OutputFrames:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _indexes_in(self, columns: tuple[Any, ...], key: tuple[Any, ...]) -> list[int]:
-        """Return the positions of the output schema's columns, in the order of the schema."""
+        """Return for each column of the output schema its position in `columns`, the columns of a
+        DataFrame. `key`: for errors, the key for which the DataFrame was emitted."""
         names = self._schema.names
         if self._by_name and any(isinstance(column, str) for column in columns):
             missing = [name for name in names if columns.count(name) != 1]

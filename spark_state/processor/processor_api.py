@@ -45,7 +45,7 @@ class ProcessorApi:
     - `row_form`: form of the rows that processors get and yield.
     - `initial_step`, `input_step`: steps for an initial state and for rows.
     - `initial_method`: method that `initial_step` calls.
-    - `fire_timers`: step for timers, after the state with the timers and the function UntilMs.
+    - `fire_timers(timers, until_ms, run)`: the step for due timers, see timed_steps.
     - `handle_type`: class of the handle that `init` gets.
     - `misnamed`: methods of another API, each with the name of the method in this API.
     """
@@ -86,8 +86,8 @@ class ProcessorApi:
 
 
 def check_has(processor: Any, method: str, argument: str) -> None:
-    """Raise ConfigurationError unless the processor has `method`. `argument`: the user's argument
-    whose rows `method` gets."""
+    """Raise ConfigurationError unless the processor has `method`. `argument`: for the error, the
+    argument of the user's call, such as initial_state, whose rows are passed to `method`."""
     if not callable(getattr(processor, method.partition("(")[0], None)):
         raise ConfigurationError(
             f"{type(processor).__name__} has no method {method}, which gets the rows of "
@@ -96,7 +96,7 @@ def check_has(processor: Any, method: str, argument: str) -> None:
 
 
 def by_key(row_form: RowForm) -> ProcessorApi:
-    """Return the API of PySpark's processors with a form of rows."""
+    """Return the API of PySpark's processors with rows of this form."""
     return ProcessorApi(
         processor_type=StatefulProcessor,
         row_form=row_form,

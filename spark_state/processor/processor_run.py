@@ -64,8 +64,10 @@ class ProcessorSpec:
     """Everything that a subtask needs to run a processor.
 
     - `pickled_processor`: cloudpickle bytes.
-    - `states`: states of keys that the processor declares, and the state with its timers.
-    - `output_schema`: Arrow.
+    - `run_plan`: plan of each epoch's run.
+    - `key_columns`: columns by which the rows are grouped.
+    - `states`: states of keys that the processor declares, and the state with the timers.
+    - `output_schema`: Arrow schema of the output.
     - `spool_bytes`: the greatest number of bytes of output in memory; a temporary file holds all
       further output.
     - `operator_states`: operator states that the processor declares.
@@ -95,7 +97,7 @@ class Backends:
 
     - `keyed`: state with a key.
     - `operator`: state without a key.
-    - `output`: place where output waits.
+    - `output`: place where the output waits until it is sent.
     - `dropped`: names of the states that existed and were deleted.
     - `call`: the processor's method that runs now.
     """

@@ -37,7 +37,8 @@ class RowForm(Protocol):
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
         """Yield an iterator over the rows of each key, in the order of the keys. The processor may
-        leave rows unread. `names`: names of the columns of `keyed.rows` in the rows."""
+        leave rows unread. `names`: the names that the processor sees for the columns of
+        `keyed.rows`."""
 
     def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
         """Return the processor's `output` for a key, in the form that `batches` takes."""

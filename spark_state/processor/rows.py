@@ -1,8 +1,8 @@
 """Conversion of Arrow columns to rows for a processor.
 
 A row is a `pyspark.sql.Row` with the values of Arrow's `as_py`, as in Spark's own row API. Rows of
-one input share a subclass of Row. The subclass has the field names, so making a row is making a
-tuple.
+one input share a subclass of Row. The subclass has the field names, so making a row costs no more
+than making a tuple.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ def key_columns(fields: Sequence[StructField]) -> KeyColumns:
 
 
 def have_same_types(fields: Sequence[StructField], others: Sequence[StructField]) -> bool:
-    """Return True if both have the same types in the same order. Names may differ."""
+    """Return True if both lists of fields have the same types in the same order. Names may
+    differ."""
     types, other_types = (
         json.dumps([field.dataType.jsonValue() for field in each]) for each in (fields, others)
     )

@@ -27,8 +27,9 @@ def serving_handle(
     drop: Callable[[str], None],
     handle_type: type[DeclaringHandle],
 ) -> DeclaringHandle:
-    """Return a handle for these states. `opened`: opens a state, or the timers, in the form of the
-    API. `drop`: deletes a state."""
+    """Return a handle for these states. `opened`: opens a state, or the timers, and returns the
+    object that the processor's API gives to processors. `drop`: deletes a state. `handle_type`:
+    class of the handle."""
     by_name = {state.name: (state.kind, opened(state)) for state in states}
     timers = [state for kind, state in by_name.values() if kind == "timers"]
     dropped: set[str] = set()

@@ -51,10 +51,10 @@ def fire_timers(timers: str, until_ms: UntilMs, run: EpochRun) -> Iterator[Any]:
 
 
 def remove_expired(run: EpochRun) -> Iterator[Any]:
-    """Remove expired values, in a step: as many as the epoch's changes allow (I7).
+    """Remove expired values, at most twice as many as the epoch has changes, plus a constant (I7).
 
-    An expired value is invisible, so the time of the removal does not matter. The limit is twice
-    the number of the epoch's changes plus a constant, so the removal keeps pace with any stream.
+    An expired value is invisible, so a removal may happen in a later epoch. With this limit, the
+    removals keep pace with any stream. Yields nothing.
     """
     run.check()
     run.call.end()

@@ -1,1 +1,1 @@
-"""Keyed state in RocksDB on the local disk, for state larger than the memory."""
+"""Keyed state in RocksDB on the local disk, for state that does not fit into memory."""

@@ -1,17 +1,20 @@
 """A RocksDB database on the local disk, for one backend.
 
-Column families hold rows of bytes. The database is a working copy: the durable changes of epochs
-are in the store. So there is no write-ahead log, and a database ends with the process that opened
-it.
+Column families hold rows: pairs of a key and a value, both bytes. The database is a working copy:
+the durable changes of epochs are in the store. So there is no write-ahead log, and no other process
+opens the database after the end of this process. A table is a file of sorted rows, which never
+changes.
 
-rocksdict holds Python's global lock while RocksDB writes rows, makes a checkpoint or closes, and
-releases the lock during a flush. A wait of RocksDB under the lock would stop all subtasks of a
-host. So a write first waits in Python until RocksDB no longer stalls writes. And rows are flushed
-before a checkpoint and a close, because both would flush under the lock.
+rocksdict holds Python's global interpreter lock (GIL) while RocksDB writes rows, makes a checkpoint
+or closes, but not during a flush, which writes rows from memory to a table. If RocksDB waits while
+rocksdict holds the GIL, all subtasks of the host stop. So a write first waits in Python until
+RocksDB no longer stalls writes. And rows are flushed before a checkpoint and before the close, so
+that RocksDB has nothing left to flush while rocksdict holds the GIL.
 
-RocksDB has a checksum for every block of a file, and detects damage when a block is read. After one
-failed read the whole database counts as failed and must be restored, even if the reader caught the
-error. A table is uploaded only after a check of all blocks, see `DatabaseCheckpoint.check`.
+RocksDB has a checksum for every block of a table, and detects damage when a block is read. After
+one failed read the whole database counts as failed and must be restored, even if the caller of the
+read caught the error. A table is uploaded only after a check of all its blocks, see
+`DatabaseCheckpoint.check`.
 """
 
 from __future__ import annotations
@@ -63,8 +66,9 @@ _MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-me
 
 
 class Reads:
-    """The record of failed reads of a database below `folder`, by any thread. A separate object: a
-    column family with a reference to the database would keep the database open."""
+    """Record of the failed reads of a database below `folder`, by any thread. The record is not
+    part of Database, because column families refer to it, and a column family that refers to the
+    database would keep the database open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,9 +89,10 @@ class Reads:
 class Database:
     """A database in `folder`. `close` deletes the files.
 
-    `memory`: None for RocksDB's default memory; `settings`: None for the defaults of
-    DatabaseSettings. The database is new and empty unless `files_below(folder)` has the files of a
-    database. Raises StateHostError if RocksDB cannot open the files.
+    `memory`: memory shared with other databases, None for RocksDB's default memory; `settings`:
+    None for the defaults of DatabaseSettings. If the folder `files_below(folder)` has the files of
+    a database, they are opened; otherwise the database is new and empty. Raises StateHostError if
+    RocksDB cannot open the files.
     """
 
     def __init__(
@@ -130,8 +135,8 @@ class Database:
         )
 
     def kept_column_family(self, name: str, key_groups: Sequence[Range]) -> ColumnFamily:
-        """Open a column family of the existing files and delete the rows outside `key_groups`,
-        which are sorted. Raises StateHostError."""
+        """Open a column family that the files had when the database was opened, and delete the rows
+        outside `key_groups`, sorted ranges of rows. Raises StateHostError."""
         self._kept.remove(name)
         family = self._opened(name, self._rdict.get_column_family(name))
         with self._telling_where():
@@ -139,7 +144,8 @@ class Database:
         return family
 
     def drop_what_is_kept(self) -> None:
-        """Delete each column family of the existing files, unless the column family was opened."""
+        """Delete each column family that the files had when the database was opened, unless
+        `kept_column_family` has opened it."""
         while self._kept:
             self._rdict.drop_column_family(self._kept.pop())
 
@@ -163,7 +169,8 @@ class Database:
                 self._rdict.write(batch.rows)
 
     def _await_room(self, check: Callable[[], None] = lambda: None) -> None:
-        """Wait while RocksDB would stall a write, unless RocksDB has failed, or `check` raises."""
+        """Wait while RocksDB would stall a write. The wait ends if RocksDB has failed, or if
+        `check`, which is called meanwhile, raises."""
         stalls = self._rdict.property_int_value
         while any(map(stalls, _STALLS)) and not self.has_failed():
             check()
@@ -184,20 +191,20 @@ class Database:
         self.write(batch)
 
     def memory_bytes(self) -> int:
-        """Return the bytes in memory for rows not yet in files and for metadata of files, without
-        the blocks of files, which databases share."""
+        """Return the bytes of memory for rows not yet in files and for metadata of files. Cached
+        blocks of files are not counted, because all databases share the cache."""
         return sum(family.memory_bytes() for family in self._open.values())
 
     def has_failed(self) -> bool:
-        """Return True if a read failed, or if RocksDB could not write rows to files and refuses all
-        later rows."""
+        """Return True if a read has failed, or if RocksDB could not write rows to files and so
+        refuses all further rows."""
         if self._reads.failure is not None:
             return True
         errors: int | None = self._rdict.property_int_value(_ERRORS)
         return bool(errors)
 
     def check_reads(self) -> None:
-        """Raise the error of a failed read, even if the reader has caught the error."""
+        """Raise the error of a failed read, even if the caller of the read has caught the error."""
         if self._reads.failure is not None:
             raise self._reads.failure
 
@@ -248,7 +255,7 @@ class Database:
 
 
 class ColumnFamily:
-    """Rows of bytes, sorted by key."""
+    """Rows sorted by key: pairs of a key and a value, both bytes."""
 
     def __init__(self, name: str, rows: Any, handle: Any, failed: ReadFailed) -> None:
         self.name = name
@@ -283,7 +290,7 @@ class ColumnFamily:
         self._rows.flush()
 
     def let_go(self) -> None:
-        """Drop the references to the closed database. No read is possible afterwards."""
+        """Drop the references to RocksDB's objects. No read is possible afterwards."""
         self._rows = self.handle = None
         del self.get
 
@@ -319,8 +326,8 @@ def files_below(folder: Path) -> Path:
 
 
 class DatabaseCheckpoint:
-    """A database at one moment: a folder of files that nobody changes and any thread may read.
-    Snapshots of rocksdict cannot replace a checkpoint: their iterators also see later changes."""
+    """A database at one moment: a folder of files that never change and that any thread may read.
+    A snapshot of rocksdict is no substitute, because its iterators also see later changes."""
 
     def __init__(self, folder: Path, failed: ReadFailed) -> None:
         self.folder = folder
@@ -331,11 +338,11 @@ class DatabaseCheckpoint:
         return ReadOnlyDatabase(self.folder, families, self._failed)
 
     def check(self, tables: Sequence[str]) -> None:
-        """Read the file that names the tables, and all blocks of `tables`. Raises StateHostError if
-        a file is damaged, because nobody should ever restore a damaged file.
+        """Read RocksDB's manifest and all blocks of `tables`. Raises StateHostError if a file is
+        damaged, so that no damaged file is uploaded.
 
-        RocksDB's repair reads whole tables and moves unreadable tables away. Here the repair works
-        on links to the tables. Other threads go on meanwhile.
+        The check runs RocksDB's repair on links to the tables: the repair reads whole tables and
+        moves unreadable tables to another folder. Other threads can work meanwhile.
         """
         try:
             Rdict.list_cf(str(self.folder))
@@ -346,7 +353,7 @@ class DatabaseCheckpoint:
             raise self._failed(ValueError(f"these tables are damaged: {', '.join(damaged)}"))
 
     def _damaged(self, tables: Sequence[str]) -> list[str]:
-        """Return the damaged tables."""
+        """Return the names of the damaged tables among `tables`."""
         links = self.folder.with_name(f"{self.folder.name}-checked")
         try:
             links.mkdir()
@@ -366,12 +373,12 @@ class DatabaseCheckpoint:
             shutil.rmtree(links, ignore_errors=True)
 
     def tables(self) -> list[str]:
-        """Return the names of the files of sorted rows, in order. These files never change."""
+        """Return the names of the tables, sorted."""
         return sorted(path.name for path in self.folder.glob("*.sst"))
 
     def small_files(self) -> dict[str, bytes]:
-        """Return the files that describe the tables, by name. The file of options is left out,
-        because the caller opens a database with options of its own. There is no write-ahead log."""
+        """Return the content of the files that describe the tables, by name. The file of RocksDB's
+        options is left out, because a restore opens the database with its own options."""
         files = self.folder.iterdir()
         return {path.name: path.read_bytes() for path in files if path.name.startswith(_SMALL)}
 
@@ -382,8 +389,8 @@ class DatabaseCheckpoint:
 
 
 class ReadOnlyDatabase:
-    """A database opened only for reading; a context manager. `failed`: records a failed read; None
-    if no open database shares the files."""
+    """A database opened only for reading; a context manager. `failed`: tells an open Database that
+    shares the files of a failed read; None if no open Database shares the files."""
 
     def __init__(
         self, folder: Path, families: Sequence[str], failed: ReadFailed | None = None
@@ -432,7 +439,8 @@ class Batch:
         self.delete = self.rows.delete
 
     def put_all(self, rows: Iterable[bytes], values: Iterable[bytes], handle: Any) -> None:
-        """Put a value for each row. A Python loop would take longer than the puts."""
+        """Put a value for each key in `rows`, without a loop in Python, which would take longer
+        than the puts. `handle`: the column family's handle."""
         deque(map(self.put, rows, values, repeat(handle)), maxlen=0)
 
 
@@ -455,7 +463,8 @@ def _rows(rows: Any, start: bytes, end: bytes, failed: ReadFailed) -> Iterator[R
 
 
 def _key_at(rows: Any, failed: ReadFailed) -> bytes | None:
-    """Return the key at the position of an iterator, None behind all rows."""
+    """Return the key at the position of an iterator; None if the iterator is behind the last row.
+    Raises the error of `failed` if the iterator cannot read the row."""
     if rows.valid():
         key: bytes = rows.key()
         return key
@@ -467,13 +476,13 @@ def _key_at(rows: Any, failed: ReadFailed) -> bytes | None:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Delete the common folder of a database and its checkpoints, if the folder is empty."""
+    """Delete `folder`, which has the files of a database and of its checkpoints, if it is empty."""
     with suppress(OSError):
         folder.rmdir()
 
 
 def range_end(prefix: bytes) -> bytes:
-    """Return the end, excluded, of the range of all bytes that begin with `prefix`."""
+    """Return the end key, excluded, of the range of all keys that begin with `prefix`."""
     stripped = prefix.rstrip(b"\xff")
     assert stripped, "nothing is greater"
     return stripped[:-1] + bytes([stripped[-1] + 1])

@@ -28,7 +28,8 @@ _COMPRESSION_TYPES: Mapping[Compression, Callable[[], DBCompressionType]] = {
 
 
 class DatabaseMemory:
-    """Memory shared by several databases: blocks of files, and rows not yet written to files."""
+    """Memory shared by several databases, for cached blocks of files and for rows not yet written
+    to files."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -41,8 +42,8 @@ class DatabaseMemory:
         )
 
     def allow(self, most_bytes: int) -> None:
-        """Raise the common limit of all databases to `most_bytes`. A lower limit than before is
-        ignored."""
+        """Raise the limit of all databases together to `most_bytes`. Does nothing if the limit is
+        already as high."""
         if most_bytes > self._bytes:
             self._bytes = most_bytes
             self.blocks.set_capacity(most_bytes)

@@ -1,4 +1,5 @@
-"""The rows of a database in a store, for readers without a backend. See database_readers."""
+"""Reader for the rows of a RocksDB database in a store, used by checkpoint_store's readers, which
+have no backend. See checkpoint_store's module database_readers."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ from spark_state.state_descriptor import StateDescriptor, StateKind
 def read_database(
     folder: Path, source: Source, contents: DatabaseContents, key_groups: KeyGroupRange
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of `key_groups`, see DatabaseReader. Raises StateHostError if the rows have
-    another version than this release reads."""
+    """Read the rows of `key_groups`, see DatabaseReader. Raises StateHostError if this release
+    cannot read the rows' version."""
     if contents.rows_version != ROWS_VERSION:
         raise StateHostError(
             f"{source.name} in {source.url} is a database with rows of version "

@@ -1,15 +1,15 @@
-"""The restore of a backend from databases in a store, without reading row by row.
+"""The restore of a backend from RocksDB databases in a store, without decoding the rows.
 
-The database with the best `score` becomes the backend's own database. The restore downloads the
+The database with the best `score` becomes the backend's own database: the restore downloads its
 files and deletes the rows of other key groups as ranges, at no cost per row. After a change of
-parallelism there may be more databases. The restore downloads one further database after the other,
-and copies its rows as bytes. See Flink's RocksDBIncrementalRestoreOperation. A database whose rows
-this release would write differently, because a schema has changed, is left to the caller, who reads
-files row by row.
+parallelism, further databases may have key groups of this subtask. The restore downloads these
+databases one after another, and copies their rows as bytes, as Flink's
+RocksDBIncrementalRestoreOperation does. If a database has other rows than this release would write,
+because a schema or the format has changed, the caller must read its rows one by one.
 
-Flink starts with an empty database if no handle has three quarters of the handle's key groups in
-the range, because deleted rows stay in the files for a time. Here the best database is always
-taken: copying the rows of half a database costs more than deleting the other half.
+Flink begins with an empty database unless the subtask needs at least three quarters of the key
+groups of some database, because deleted rows stay in the files for a time. Here the best database
+is always taken: copying the rows of half a database costs more than deleting the other half.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ def restored_backend(
     home: DatabaseHome,
     restore: BackendRestore,
 ) -> tuple[RocksDBKeyedStateBackend, tuple[StateHandle, ...]]:
-    """Return a backend with all states registered and all entries of the databases, and the files
-    still to apply. Raises StateHostError when the local disk fails, and the errors of the
-    source."""
+    """Return a backend in which all states of `restore` are registered, with the entries of the
+    databases, and the files that are still to be applied.
+
+    `home`: place and settings of the backend's database. Raises StateHostError if the local disk
+    fails, and the errors of `restore.source`.
+    """
     databases = sorted(_fitting(restore), key=RestoredDatabase.score, reverse=True)
     base = databases[0] if databases else None
     fetch = partial(_fetch, restore, home)
@@ -71,7 +74,7 @@ def restored_backend(
 
 
 def _fitting(restore: BackendRestore) -> Iterator[RestoredDatabase]:
-    """Yield the databases whose rows have the format of this release."""
+    """Yield the databases that hold rows as this release would write them."""
     pieces: dict[str, list[StateHandle]] = {}
     for handle in restore.handles:
         if handle.kind == "database":

@@ -1,4 +1,4 @@
-"""The settings of a database that a user may change, with RocksDB's defaults where good."""
+"""Settings of a database that a user may change."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ ALL_FILES = -1
 class DatabaseSettings:
     """The options of one database.
 
-    - `compression`: of tables, on the local disk and in the store.
-    - `write_buffer_mb`: rows of a column family in memory before the rows become a table, in MiB.
+    - `compression`: compression of tables, on the local disk and in the store.
+    - `write_buffer_mb`: memory for new rows of a column family, in MiB. When it is full, the rows
+      become a table.
     - `table_file_mb`: size of the tables that compaction makes, in MiB.
     - `block_size_kb`: size of a block, the unit of reading and compression, in KiB.
-    - `bloom_bits_per_key`: size of the filter that tells which keys a table lacks, 0 for no filter.
+    - `bloom_bits_per_key`: size of the Bloom filter, which saves reads of tables without the wanted
+      key; 0 for no filter.
     - `max_open_files`: number of tables open at once, ALL_FILES for no limit.
     - `background_jobs`: number of threads of a host for flushes and compactions.
     """

@@ -1,11 +1,11 @@
 """Rows sorted by due time, for timers that fire and values that expire.
 
-Rows are sorted by time within a key group. For each key group a lower bound of the earliest time is
-in memory, so a search reads only the key groups with due rows. The cost is O(due rows), plus a step
-in memory for each key group.
+Rows are sorted by time within a key group. Memory has a lower bound of the earliest time of each
+key group, so a search reads only key groups that may have due rows. The cost is O(due rows), plus a
+step in memory for each key group.
 
-The rows have the due times at the end of the last sealed epoch. The current epoch's changes are in
-memory elsewhere, so a search skips the elements that the current epoch has changed (`HasChanged`).
+The rows have the due times as of the last sealed epoch. The table of the state has the changes of
+the current epoch, so a search skips elements that the current epoch has changed (`HasChanged`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _FIRST_MS, _LAST_MS = -(1 << 63), (1 << 63) - 1
 
 
 class DueRows:
-    """The due times of one state, in a column family, which may have rows. The first search looks
-    into every key group. `due_time`: returns the due time of an element."""
+    """The due times of one state's elements, in a column family, which may already have rows: so
+    the first search reads every key group. `due_time`: returns the due time of an element."""
 
     def __init__(
         self, key_groups: KeyGroupRange, keys: RowKeys, family: ColumnFamily, due_time: DueTime
@@ -41,14 +41,15 @@ class DueRows:
         self._earliest = dict.fromkeys(key_groups, _FIRST_MS)
 
     def note(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:
-        """Add the due time of an element. `of_key`: the bytes with which rows of the key begin."""
+        """Add the due time of an element. `of_key`: the bytes with which all rows of the key begin.
+        `element`: the bytes of the element."""
         batch.put(self._keys.of_due(time_ms, of_key, element), b"", self.family.handle)
         key_group = key_group_of(of_key)
         if time_ms < self._earliest[key_group]:
             self._earliest[key_group] = time_ms
 
     def forget(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:
-        """Remove the due time of an element, which was noted with the same time."""
+        """Remove the due time of an element. Arguments as in the earlier call of `note`."""
         batch.delete(self._keys.of_due(time_ms, of_key, element), self.family.handle)
 
     def due(self, until_ms: int, has_changed: HasChanged) -> Iterator[Due]:
@@ -58,8 +59,8 @@ class DueRows:
         return heapq.merge(*of_groups, key=lambda due: due[0])
 
     def next_ms(self, before_ms: int | None, has_changed: HasChanged) -> int | None:
-        """Return the earliest due time of an unchanged element, or `before_ms` if `before_ms` is
-        earlier."""
+        """Return the earliest due time of an unchanged element, or `before_ms` if this is earlier;
+        None if there is neither."""
         next_ms = before_ms
         for key_group, time_ms in sorted(self._earliest.items(), key=lambda item: item[1]):
             if time_ms == _LAST_MS or (next_ms is not None and time_ms >= next_ms):

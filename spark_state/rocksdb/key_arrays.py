@@ -1,4 +1,4 @@
-"""The keys of many rows at once, from the Arrow columns of a file. Pure, and vectorised.
+"""Conversion of keys to bytes, for many rows at once, from the Arrow columns of a file. Pure.
 
 The bytes are the same as in `ordered_bytes`, which describes the format. Only the most common types
 of keys are supported: text, binary, whole numbers and timestamps.
@@ -33,9 +33,9 @@ def can_be_encoded(arrow_type: Any) -> bool:
 
 
 def encoded_keys(key_groups: pa.Array[Any], columns: Sequence[pa.Array[Any]]) -> list[bytes]:
-    """Return for each key the bytes with which its rows begin, equal to `RowKeys.of_key`. Each key
-    consists of a key group and the values at the same index of all columns. All columns must
-    satisfy `can_be_encoded`."""
+    """Return for each key the bytes with which its rows begin, the same as `RowKeys.of_key`. Key
+    number i has key group `key_groups[i]` and the values with index i of all columns. All columns
+    must satisfy `can_be_encoded`."""
     assert all(can_be_encoded(column.type) for column in columns)
     parts: list[Any] = [_fixed(key_groups.to_numpy().astype(">u2"))]
     for column in columns:
@@ -54,7 +54,8 @@ def _is_text(arrow_type: Any) -> bool:
 
 
 def _text(column: Any) -> Any:
-    """Return the bytes of text, in the form inside a key."""
+    """Return the bytes of texts as in a key: 00 replaced by 00 FF, without the 00 00 at the
+    end."""
     value = column.cast(pa.binary())
     data = value.buffers()[2]
     if data is None or np.frombuffer(data, np.uint8).all():
@@ -70,7 +71,7 @@ def _whole_number(column: Any) -> Any:
 
 
 def _fixed(numbers: Any) -> Any:
-    """Return an array with the bytes of each number."""
+    """Return a binary array with the bytes of each number of a numpy array."""
     of_one = pa.binary(numbers.dtype.itemsize)
     data = [None, pa.py_buffer(numbers.tobytes())]
     return pa.Array.from_buffers(of_one, len(numbers), data).cast(pa.binary())

@@ -1,12 +1,11 @@
-"""Local recovery: copies on the local disk of tables in the store.
+"""Local recovery: RocksDB tables that are in the store, kept also on the local disk.
 
-    <folder>/<owner>/<name of the table's object>       a link to the file of a database
+    <folder>/<owner>/<name of the table's object>       a hard link to the table of a database
 
-A host links each uploaded or downloaded table here. The folder belongs to an executor, not to a
-host. When a host is killed, the next host finds the tables of the killed host and downloads only
-the other tables. Table names are unique in the store and tables never change, so a copy with the
-right bytes is right. The user of a copy checks the bytes. An owner is a subtask and keeps only the
-tables of the latest snapshot.
+A host links each uploaded or downloaded table here. The folder belongs to the executor, not to a
+host. If a host is killed, the next host finds the tables of the killed host and downloads only
+missing tables. Before a copy is used, its checksum is compared. An owner is a subtask, and keeps
+only the tables of its latest snapshot.
 """
 
 from __future__ import annotations
@@ -30,15 +29,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LocalCopies:
-    """The copies below `folder`, for one `owner`. The owner's name is the name of a directory."""
+    """The copies below `folder`. `owner`: the subtask that keeps copies, as the name of a directory
+    in `folder`."""
 
     folder: Path
     owner: str
 
     def find(self, part: FilePart) -> Path | None:
-        """Return the path of an intact copy of a table, from any owner; None if no such copy
-        exists. Reads the whole copy. Deletes a damaged copy, which would block the name for the
-        downloaded table."""
+        """Return the path of an intact copy of a table, from any owner; None if there is no intact
+        copy. Reads the whole copy. Deletes a damaged copy, so that `keep` can link the downloaded
+        table under the same name."""
         name = _name_of(part)
         for path in self.folder.glob(f"*/{name}"):
             problem = "it is not the table that was uploaded"
@@ -55,8 +55,9 @@ class LocalCopies:
         return None
 
     def keep(self, files: Path, tables: Mapping[str, FilePart]) -> None:
-        """Link the tables in `files`, by local name, and delete all other tables of the owner.
-        Copies only save time: a failing disk costs no more than a warning."""
+        """Link `tables` from the folder `files`, and delete all other copies of the owner.
+        `tables`: the tables in the store, by the local name in `files`. If the disk fails, the call
+        only logs a warning, because copies only save time."""
         own = self.folder / self.owner
         wanted = {_name_of(part): files / name for name, part in tables.items()}
         try:

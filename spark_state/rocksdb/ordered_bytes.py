@@ -1,7 +1,7 @@
 """Keys as bytes that sort in the order of the keys. Pure.
 
-RocksDB sorts rows by bytes. So the rows of a key group, of a key, and of a time are ranges, and the
-user keys of a map come in order: field by field, null first, NaN last.
+RocksDB sorts rows by the bytes of their keys. So the rows of a key group, of a key, or up to a time
+are a range, and the user keys of a map come in order: field by field, null first, NaN last.
 
     field            1 byte: 0 null, 1 a value; then the value
     bool             1 byte
@@ -44,11 +44,12 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class TupleBytes:
-    """Encoder and decoder for tuples of values of `arrow_types`. Structs and lists inside are
-    tuples.
+    """Encoder and decoder for tuples of values of `arrow_types`. Structs and lists in a tuple are
+    tuples, too.
 
-    `zoned_as_local`: True if timestamps with a zone are naive, in the local time zone, as in states
-    and user keys. False if such timestamps are aware, in the zone of the type, as in grouping keys.
+    `zoned_as_local`: the Python form of timestamps whose Arrow type has a time zone. True: naive,
+    in the local time zone, as in states and user keys. False: aware, in the zone of the type, as in
+    grouping keys.
     """
 
     def __init__(self, arrow_types: Sequence[pa.DataType], zoned_as_local: bool) -> None:
@@ -63,7 +64,8 @@ class TupleBytes:
         return b"".join([encode(value) for encode, value in zip(encoders, values, strict=True)])
 
     def decode(self, data: bytes, start: int) -> tuple[tuple[Any, ...], int]:
-        """Return the tuple that begins at `start` in a row, and the end of the tuple."""
+        """Decode the tuple whose bytes begin at `start`. Return the tuple and the end of its
+        bytes."""
         values = []
         for decode in self._decoders:
             value, start = decode(data, start)
@@ -77,7 +79,8 @@ def encode_int(value: int) -> bytes:
 
 
 def decode_int(data: bytes, start: int) -> tuple[int, int]:
-    """Return a whole number and the end of the number; the inverse of `encode_int`."""
+    """Decode the whole number whose bytes begin at `start`. Return the number and the end of its
+    bytes."""
     end = start + 8
     return int.from_bytes(data[start:end], "big") - _SIGN, end
 
@@ -210,8 +213,8 @@ def _timestamp(zone: str | None, zoned_as_local: bool) -> tuple[Encode, Decode]:
 def micros_of_timestamps(
     zone: str | None, zoned_as_local: bool
 ) -> tuple[Callable[[datetime.datetime], int], Callable[[int], datetime.datetime]]:
-    """Return the functions from timestamps to microseconds since 1970 and back. `zoned_as_local`:
-    see TupleBytes."""
+    """Return two functions: from timestamps to microseconds since 1970, and back. `zone`: time zone
+    of the Arrow type, None without a zone; `zoned_as_local`: see TupleBytes."""
     if zone is None:
         return (
             lambda value: (value - _EPOCH) // _MICROSECOND,

@@ -7,9 +7,9 @@
     list, struct                                            array
     map                                                     array of pairs
 
-The bytes contain no names and no types, because a database has one schema per state at a time. Text
-that is not valid Unicode is stored unchanged. Writing the changes of an epoch refuses such text,
-for all backends alike.
+The bytes contain no names and no types, because all values of a state in a database have the same
+schema. Text that is not valid Unicode is packed unchanged; the changelog refuses such text, with
+any backend.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class PackedValues:
-    """Values of one struct type, in the Python forms that `serializers` gives to states."""
+    """Converter between values of one struct type and bytes. The values have the canonical form of
+    states, see serializers."""
 
     def __init__(self, struct_type: pa.StructType, forms: Forms) -> None:
         codecs = [_codec(field.type, forms) for field in struct_type]

@@ -26,7 +26,7 @@ class RestoredDatabase:
     - `contents`: the description of the whole database.
     - `key_groups`: the key groups that the restore uses, in order.
     - `states`: the names of the states that the restore uses.
-    - `tables`: the files in the store, by local name.
+    - `tables`: the database's tables in the store, by local name.
     """
 
     handle: StateHandle
@@ -36,9 +36,9 @@ class RestoredDatabase:
     tables: dict[str, FilePart]
 
     def score(self) -> float:
-        """Rate the database as the start of a restore: the number of wanted key groups, times the
-        square of their share of the database's key groups. The share matters, because rows of
-        unwanted key groups stay in the files for a time."""
+        """Rate how well the database serves as the backend's own database: the number of key groups
+        that the restore uses, times the square of their share of the database's key groups. The
+        share counts, because rows of other key groups stay in the files for a time."""
         wanted = sum(map(len, self.key_groups))
         return wanted * (wanted / len(self.contents.key_groups)) ** 2
 
@@ -67,7 +67,8 @@ class RestoredDatabase:
 
 
 def has_same_rows(contents: DatabaseContents, states: Iterable[StateDescriptor]) -> bool:
-    """Return True if the database has these states in the format of this release."""
+    """Return True if this release would write the rows of `states` as they are in the database. A
+    state that the database lacks does not matter."""
     held: Mapping[str, DatabaseState] = {state.name: state for state in contents.states}
     return (contents.engine, contents.rows_version) == (ENGINE, ROWS_VERSION) and all(
         _is_same(held[state.name], state) for state in states if state.name in held

@@ -1,16 +1,16 @@
 """The elements of a list state, a map state or timers in RocksDB, with the changes of an epoch.
 
-Each element is a row, so a change reads and writes only the elements concerned. Memory has, by key,
-the reads and changes of the current epoch:
+Each element is a row, so a change reads and writes only the changed elements. Memory has for each
+key the reads and changes of the current epoch:
 
-    held       element -> value in the database (None: absent), if already read
-    now        element -> new value in the epoch (None: removed)
-    cleared    True if the epoch cleared the key; then the table ignores values in the database
+    held         element -> value in the database (None: absent), if already read
+    now          element -> value that the epoch has set (None: removed)
+    is_cleared   True if the epoch has cleared the key; then values in the database do not count
 
-The database has the elements after the last sealed epoch. So a rollback forgets the changes in
-memory, a commit writes the changes, and both cost O(changes) (I6, I7). Clearing a key costs as much
-as removing each element of the key. The table keeps the values before the last sealed epoch until
-the next epoch is sealed.
+The database has the elements as of the last sealed epoch. So a rollback drops the changes from
+memory, `seal` writes the changes to the database, and both cost O(changes) (I6, I7). Clearing a key
+costs as much as removing each element of the key. For an undo, memory also has the old values of
+the elements that the last sealed epoch changed, until the next epoch is sealed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _LAST_NUMBER = encode_int((1 << 63) - 1)
 
 
 class _OfKey(Generic[E, V]):
-    """The reads and changes of one key in the current epoch. `rows`: the bytes with which all rows
-    of the key begin."""
+    """The reads and changes of one key in the current epoch, see the module. `rows`: the bytes with
+    which all rows of the key begin. `next_number`: the number of the next appended element, None if
+    not known yet."""
 
     __slots__ = ("held", "is_cleared", "key", "key_group", "next_number", "now", "rows")
 
@@ -53,13 +54,15 @@ class _OfKey(Generic[E, V]):
         self.next_number: int | None = None
 
     def changed(self) -> Iterator[tuple[E, V | None, V | None]]:
-        """Yield each element that the epoch changed, with the value before and the value now."""
+        """Yield each element that the epoch changed, with its old and its new value (None:
+        absent)."""
         held, now = self.held, self.now
         for element in {**held, **now} if self.is_cleared else now:
             yield element, held.get(element), now.get(element)
 
     def rows_of_changes(self) -> list[tuple[E, V | None] | None]:
-        """Return the changes as rows of a file. The row for a clear, None, comes first."""
+        """Return the changes as rows of a file. If the epoch cleared the key, the first row is
+        None, which deletes all elements."""
         if not self.is_cleared:
             return [
                 (element, now)
@@ -80,8 +83,8 @@ class _OfKey(Generic[E, V]):
 
 
 class RocksDBElementTable(Generic[E, V]):
-    """A KeyedElementTable whose rows are in a database, see RocksDBStateTable. `due`: the due
-    times, None if elements never become due."""
+    """A KeyedElementTable and BackendTable whose rows are in a database, see RocksDBStateTable.
+    `due`: the due times, None if elements never become due."""
 
     def __init__(
         self,
@@ -177,7 +180,7 @@ class RocksDBElementTable(Generic[E, V]):
         return None if of_key.is_cleared else self._held(of_key, element)
 
     def _held(self, of_key: _OfKey[E, V], element: E) -> V | None:
-        """Return the value of an element in the database, None if absent."""
+        """Return the value that an element has in the database, None if absent."""
         try:
             return of_key.held[element]
         except KeyError:
@@ -189,14 +192,15 @@ class RocksDBElementTable(Generic[E, V]):
             return value
 
     def _stored(self, of_key: _OfKey[E, V]) -> Iterator[tuple[E, V]]:
-        """Yield the elements of a key in the database, in the order of the bytes."""
+        """Yield the elements of a key in the database with their values, sorted by their bytes."""
         element_of, unpack = self.format.keys.element, self.format.unpack
         start = len(of_key.rows)
         for row, data in self.family.rows(of_key.rows, range_end(of_key.rows)):
             yield element_of(row, start), unpack(data)
 
     def _unchanged(self, of_key: _OfKey[E, V]) -> Iterator[tuple[E, V]]:
-        """Yield the elements of a key in the database that the epoch has not changed."""
+        """Yield the elements of a key in the database that the epoch has not changed, with their
+        values."""
         if of_key.is_cleared:
             return iter(())
         return (entry for entry in self._stored(of_key) if entry[0] not in of_key.now)
@@ -211,8 +215,7 @@ class RocksDBElementTable(Generic[E, V]):
         return greatest + 1
 
     def next_due_ms(self) -> int | None:
-        """Return the earliest due time in milliseconds since 1970, None if no element becomes
-        due."""
+        """Return the earliest due time in milliseconds since 1970, None if there is no element."""
         assert self._due is not None, "nothing is ever due"
         earliest = min((due[0] for due in self._due_changed(self._due)), default=None)
         return self._due.next_ms(earliest, self._has_changed)
@@ -225,7 +228,7 @@ class RocksDBElementTable(Generic[E, V]):
         return heapq.merge(unchanged, sorted(changed, key=_time_of), key=_time_of)
 
     def _due_changed(self, rows: DueRows) -> Iterator[Due]:
-        """Yield the due times of the elements that the current epoch has put."""
+        """Yield the elements that the current epoch has put, with their due times."""
         for of_key in self._of_keys.values():
             for element, value in of_key.now.items():
                 if value is not None:
@@ -240,7 +243,8 @@ class RocksDBElementTable(Generic[E, V]):
         return sum(bytes_of_entries(of_keys, _OfKey.bytes_on_heap, looked_at) for of_keys in epochs)
 
     def forget_what_was_read(self) -> None:
-        """Forget the keys without changes, see KeyedStateBackend. A changed key keeps all reads."""
+        """Drop the reads of keys without changes from memory, see KeyedStateBackend. The reads of a
+        changed key stay."""
         self._of_keys = {
             key: of_key for key, of_key in self._of_keys.items() if of_key.now or of_key.is_cleared
         }
@@ -256,8 +260,8 @@ class RocksDBElementTable(Generic[E, V]):
         )
 
     def changes(self) -> StateEntries:
-        """Return the changes of the current epoch: for each key the clear, if any, then the changed
-        elements with their current values."""
+        """Return the changes of the current epoch: for each key the row of the clear, if any, and
+        then the changed elements with their new values."""
         keys: list[Key] = []
         key_groups: list[int] = []
         states: list[tuple[E, V | None] | None] = []
@@ -301,8 +305,8 @@ class RocksDBElementTable(Generic[E, V]):
         self._sealed = {}
 
     def _write(self) -> dict[Key, _OfKey[E, V]]:
-        """Write the changes of the epoch to the database and forget all reads. Returns the changes
-        by key."""
+        """Write the changes of the epoch to the database, and drop all reads from memory. Return
+        the changes by key."""
         batch, changed = Batch(), {}
         for key, of_key in self._of_keys.items():
             if of_key.now or of_key.is_cleared:
@@ -317,8 +321,8 @@ class RocksDBElementTable(Generic[E, V]):
     def _write_element(
         self, batch: Batch, of_key: _OfKey[E, V], element: E, change: tuple[V | None, V | None]
     ) -> None:
-        """Write the new value and the new due time of an element. `change`: the value before, and
-        now."""
+        """Write the new value and the new due time of an element. `change`: the old and the new
+        value (None: absent)."""
         before, now = change
         encoded = self.format.keys.encode_element(element)
         if now is not None:

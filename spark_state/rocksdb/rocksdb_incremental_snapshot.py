@@ -1,7 +1,8 @@
-"""A snapshot of a database as its own files. Only files that the store lacks are uploaded.
+"""A snapshot that consists of RocksDB's own files. Only files that the store lacks are uploaded.
 
-RocksDB never changes a table of rows. So two checkpoints of a database share most tables, and a
-snapshot costs the rows written since the last snapshot and the tables rewritten by compaction.
+RocksDB never changes a table. So two successive checkpoints of a database share most tables. A
+snapshot uploads the rows written since the last snapshot, and the tables that compaction has
+rewritten since then.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from spark_state.state_descriptor import StateDescriptor
 class RocksDBIncrementalSnapshot:
     """A KeyedStateSnapshot of a whole database.
 
-    - `contents`: the description of the database, without files.
-    - `uploaded`: the tables already in the store, by local name.
-    - `note_uploaded`: called after the upload with the local folder and all tables in the store.
-      The folder exists until the call returns.
+    - `checkpoint`: the files of the database.
+    - `contents`: the description of the database, without the list of files.
+    - `uploaded`: the tables that are already in the store, by local name.
+    - `note_uploaded`: called after the upload, with the checkpoint's local folder and the tables
+      in the store, by local name. The folder is deleted after the call.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class RocksDBIncrementalSnapshot:
         self._note_uploaded = note_uploaded
 
     def write(self, files: AttemptFiles) -> tuple[StateHandle, ...]:
-        """Upload the snapshot. For a database without entries, upload no file. Raises
+        """Upload the snapshot. If the database has no entries, upload nothing. Raises
         StateHostError if a new table is damaged."""
         try:
             if not any(state.entries for state in self._contents.states):
@@ -64,7 +66,7 @@ class RocksDBIncrementalSnapshot:
 
 
 def stored_state(descriptor: StateDescriptor, table: RocksDBTable) -> DatabaseState:
-    """Describe the content of a state in a database, after the last sealed epoch."""
+    """Describe a state in a database, as of the last sealed epoch."""
     return DatabaseState(
         name=descriptor.name,
         kind=descriptor.kind,

@@ -1,4 +1,5 @@
-"""The keyed state of one subtask in RocksDB: column families for each state."""
+"""The keyed state of one subtask in RocksDB. Each state has one column family, or two if elements
+become due."""
 
 from __future__ import annotations
 
@@ -36,12 +37,13 @@ from spark_state.state_descriptor import StateDescriptor
 
 
 class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
-    """A backend with state on the local disk, in a database that lives in `home`.
+    """A backend with its state on the local disk, in a database in `home`. The owner must call
+    `close`.
 
-    An epoch costs the reads and changes; a rollback and an undo cost the changes. The owner must
-    call `close`. `restored`: the stored database whose files are already in `home`, None to begin
-    with an empty database. A state of `restored` that is registered with its stored schema gets its
-    entries from `restored`. Afterwards `forget_others` gives up the states that are not registered.
+    An epoch costs O(reads and changes); a rollback and an undo cost O(changes). `restored`:
+    description of the database from the store whose files have been downloaded to `home`, None
+    to begin with an empty database. A registered state gets its entries from `restored`. After all
+    states are registered, `forget_others` deletes all other states of `restored`.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         self._database = Database(home.folder, home.memory, home.settings)
 
     def forget_others(self) -> None:
-        """Give up the states of the restored database that nobody has registered."""
+        """Delete the states of the restored database that are not registered."""
         self._restored = None
         self._database.drop_what_is_kept()
 
@@ -86,8 +88,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     def _stored(
         self, descriptor: StateDescriptor, families: int
     ) -> tuple[list[ColumnFamily], Counter[int]]:
-        """Return the column families of a state, for the rows and for due times, and the number of
-        entries of each key group: as in the restored database, or empty."""
+        """Return the column families of a state, and the number of entries of each key group. Both
+        come from the restored database if it has the state; otherwise they are new and empty.
+        `families`: 1 for the rows only, 2 for the rows and the due times."""
         database = self._database
         held = None if self._restored is None else self._restored.state(descriptor)
         if held is None:
@@ -100,9 +103,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     def copy(
         self, other: ReadOnlyDatabase, restored: RestoredDatabase, check: Callable[[], None]
     ) -> None:
-        """Add the rows of another database, for key groups without entries in this backend. The
-        caller has registered the states with their stored schemas. `check`: see BackendRestore.
-        Raises StateHostError."""
+        """Add the rows of another database. The rows are of key groups that have no entries here
+        yet. The states must be registered. `restored`: description of the other database, and the
+        key groups to add. `check`: see BackendRestore. Raises StateHostError."""
         for state in self._states.values():
             held, table = restored.state(state.descriptor), state.table
             if held is not None:

@@ -1,5 +1,5 @@
-"""A full snapshot of tables in RocksDB. The rows come from a checkpoint of the database, whose
-files are links to the files of the database."""
+"""A full snapshot of states in RocksDB. The rows are read from a checkpoint of the database: a
+folder with links to RocksDB's files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rocksdb_snapshot(
     key_groups: KeyGroupRange,
     database: Database,
 ) -> FullSnapshot:
-    """Take a snapshot of the entries of `key_groups`, after the last sealed epoch."""
+    """Take a snapshot of the entries of `key_groups`, as of the last sealed epoch."""
     checkpoint, at_end = database.checkpoint(), ExitStack()
     at_end.callback(checkpoint.release)
 
@@ -42,8 +42,8 @@ def rocksdb_snapshot(
 def kept_rows(
     rows: StateRowsFormat, family: str, opened: Callable[[], ReadOnlyDatabase]
 ) -> KeptEntries:
-    """Return the entries of a state in a column family of a database. `opened` opens the
-    database."""
+    """Return the entries of a state. `family`: the column family with the state's rows. `opened`:
+    returns the open database."""
 
     def of_group(key_group: int) -> Iterator[tuple[Key, Any]]:
         start, end = of_key_group(key_group), of_key_group(key_group + 1)

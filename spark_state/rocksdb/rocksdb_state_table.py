@@ -1,9 +1,9 @@
 """The values of one value state in RocksDB, with the changes of an epoch.
 
-Memory has, by key, the reads and puts of the current epoch. The database has the state after the
-last sealed epoch. So a rollback forgets the changes in memory, a commit writes the changes, and
-both cost O(changes) (I6, I7). The table keeps the values before the last sealed epoch until the
-next epoch is sealed.
+Memory has the reads and changes of the current epoch, by key. The database has the values as of the
+last sealed epoch. So a rollback drops the changes from memory, `seal` writes the changes to the
+database, and both cost O(changes) (I6, I7). For an undo, memory also has the old values of the keys
+that the last sealed epoch changed, until the next epoch is sealed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _FIRST_ROWS = 16
 
 
 class _Change(NamedTuple, Generic[S]):
-    """A change of a key by an epoch. A state is None if absent."""
+    """A change of a key by an epoch. `before`: the state before the epoch, `now`: the state after
+    the change; None if absent."""
 
     key_group: int
     before: S | None
@@ -64,8 +65,9 @@ class RocksDBStateTable(Generic[S]):
         return self.counts.total() + sum(_more(change) for change in self._changes.values())
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
-        """Read the states of keys that the processor handles next, together and sorted, up to a
-        limit of bytes. Do nothing if no state was read since the last read-ahead."""
+        """Read the states of keys that the processor handles next, in sorted order and many at
+        once, up to a limit of bytes. Does nothing if the processor has read no state since the last
+        call."""
         if not self._is_used:
             return
         self._is_used = False
@@ -131,8 +133,8 @@ class RocksDBStateTable(Generic[S]):
         )
 
     def forget_what_was_read(self) -> None:
-        """Forget unchanged values, see KeyedStateBackend. A change knows the value before the
-        change."""
+        """Drop unchanged values from memory, see KeyedStateBackend. Changes keep their old
+        values."""
         self._held = {}
 
     def sizes(self) -> dict[int, int]:
@@ -200,19 +202,21 @@ class RocksDBStateTable(Generic[S]):
         self._write((row, states[row][1]) for row in in_order)
 
     def _held_at_once(self, rows: list[bytes]) -> Iterator[bytes | None]:
-        """Look up sorted rows in the database, some rows at a time. Yields the bytes of each row's
-        value, None for an absent row."""
+        """Look up sorted keys of rows in the database, many at once. Yields for each the bytes of
+        the value, None for an absent row."""
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             yield from self.family.get_many(rows[first : first + _ROWS_AT_ONCE])
 
     def _put_all(self, rows: Iterable[bytes], states: Iterable[S]) -> None:
-        """Write the states of rows. No state is None."""
+        """Write rows to the database. `rows`: keys of the rows; `states`: the state of each row,
+        never None."""
         batch = Batch()
         batch.put_all(rows, map(self.format.pack, states), self.family.handle)
         self._database.write(batch)
 
     def _write(self, states: Iterable[tuple[bytes, S | None]]) -> None:
-        """Write the states of rows. None deletes a row."""
+        """Write pairs of a row's key and its state to the database. If the state is None, the row
+        is deleted."""
         batch, handle, pack = Batch(), self.family.handle, self.format.pack
         for row, state in states:
             if state is None:

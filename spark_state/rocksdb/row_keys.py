@@ -3,9 +3,10 @@
     rows of a state   key group (2 bytes)   key   element                      with a packed value
     rows of times     key group (2 bytes)   time (8 bytes)   key   element     with an empty value
 
-So the rows of a key group are one range. The rows of a key are one range, and so are the rows of a
-key group due until some time. The element depends on the kind of state: nothing for a value, a
-number for lists and timers, a user key for maps.
+A row of times says when an element is due. RocksDB sorts rows by key. So all rows of a key group
+are one range, all rows of a key are one range, and so are the rows of times of a key group up to a
+time. The element depends on the kind of state: nothing for a value, a number for lists and timers,
+a user key for maps.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ KEY_GROUP_BYTES = 2
 
 
 class RowKeys:
-    """The keys of the rows of one state. `encode_element(element)` returns the bytes of an element.
-    `element(row, start)` returns the element that begins at `start` in a row."""
+    """Encoder and decoder for the keys of the rows of one state. `encode_element(element)` returns
+    the bytes of an element. `element(row, start)` returns the element whose bytes begin at `start`
+    in a row's key."""
 
     def __init__(self, key_columns: KeyColumns, descriptor: StateDescriptor) -> None:
         self._keys = TupleBytes(key_columns.arrow_types, zoned_as_local=False)
@@ -46,8 +48,8 @@ class RowKeys:
         return [self.of_key(key, key_group) for key, key_group in rows]
 
     def of_due(self, time_ms: int, of_key: bytes, element: bytes) -> bytes:
-        """Return the row of times of an element. `of_key`: the bytes with which rows of the key
-        begin."""
+        """Return the key of an element's row of times. `of_key`: the bytes with which all rows of
+        the grouping key begin. `element`: the bytes of the element."""
         return b"".join(
             (of_key[:KEY_GROUP_BYTES], encode_int(time_ms), of_key[KEY_GROUP_BYTES:], element)
         )
@@ -75,8 +77,8 @@ def key_group_of(row: bytes) -> int:
 def _element(
     descriptor: StateDescriptor,
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes, int], Any]]:
-    """Return the functions that encode and decode an element. An element extends to the end of a
-    row."""
+    """Return the functions that encode and decode an element, which is the last part of a row's
+    key."""
     if descriptor.kind == "value":
         return (lambda element: b""), (lambda row, start: ())
     if descriptor.kind in ("list", "timers"):

@@ -23,11 +23,12 @@ _EXPIRY_BYTES = 8
 class StateRowsFormat:
     """The format of one state's rows.
 
-    - `serializer`: converts the rows of files.
-    - `keys`: the keys of the rows in a database.
-    - `pack`, `unpack`: convert the table's value of a key or element to the value of a row, and
+    - `name`: the state's name.
+    - `serializer`: converts rows between the table and files.
+    - `keys`: converts the keys of rows in the database.
+    - `pack`, `unpack`: convert the value of a key or element to the bytes in the database, and
       back.
-    - `has_elements`: True if a row of a file is (element, value), False if a row is a value.
+    - `has_elements`: True if a row for a file is a pair (element, value), False if it is a value.
     """
 
     name: str
@@ -38,8 +39,8 @@ class StateRowsFormat:
     has_elements: bool
 
     def entry(self, row: bytes, data: bytes) -> tuple[Key, Any]:
-        """Return the file row for a row of the database: the key, and (element, value) or the
-        value."""
+        """Convert a row of the database to a row for a file: the key, and (element, value) or the
+        value. `row`, `data`: key and value in the database."""
         key, element = self.keys.key_and_element(row)
         value = self.unpack(data)
         return key, (element, value) if self.has_elements else value
@@ -78,7 +79,8 @@ def _values(
 def _expiring(
     pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """Return the functions for a value with an expiry time. The time comes first in the bytes."""
+    """Return functions that pack and unpack a value with its expiry time. In the bytes, the time
+    comes first."""
 
     def pack_both(value: tuple[Any, int]) -> bytes:
         return encode_int(value[1]) + pack(value[0])

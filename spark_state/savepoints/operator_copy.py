@@ -37,15 +37,16 @@ ROWS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class OperatorCopy:
-    """A copy of an operator's state from the store `source` to the store `target`."""
+    """A copy of an operator's state from the store `source` to the store `target`. `history`:
+    reader of the source's epochs and metadata."""
 
     history: OperatorHistory
     source: CompletedCheckpointStore
     target: CompletedCheckpointStore
 
     def of_subtask(self, barrier: Barrier) -> Barrier:
-        """Copy the state of a subtask to canonical files in the target; return the barrier for
-        these files."""
+        """Copy the state of a subtask to new files in the target, as rows. Return the barrier that
+        names these files. `barrier`: the subtask's barrier in the source."""
         own = key_group_range_of_subtask(
             self.history.metadata.max_parallelism, barrier.parallelism, barrier.subtask
         )
@@ -100,7 +101,8 @@ class OperatorCopy:
     def _begun(
         self, restore: BackendRestore, key_groups: KeyGroupRange, at_end: ExitStack
     ) -> tuple[KeyedStateBackend[Any], Sequence[StateHandle]]:
-        """Return a backend with all states registered, and the files still to apply."""
+        """Return a backend in which all states of `restore` are registered, and the files that are
+        still to be applied. `at_end`: removes the backend's local files."""
         columns = key_columns(struct_from_json(self.history.metadata.key_schema_json).fields)
         database = _first_database(restore.handles)
         if database is None:

@@ -5,10 +5,10 @@ users can copy a savepoint to any place, read it with `format("cowstate")` and `
 name it in `spark.cowstate.restoreFrom`. A savepoint is a store with one epoch. The barriers are
 published after all files are durable; if a barrier is missing, the store has no epoch.
 
-All operators of a query are copied together. Two stores cannot change at the same moment. So the
-copy writes the last barrier of each operator at the very end, one after the other. A failure
-between the last barriers leaves the epoch in some operators only, and a reader of all operators
-gets an error.
+All operators of a query are copied together. But the operators' stores cannot all get the epoch at
+the same moment. So the copy writes the last barrier of each operator at the very end, one after the
+other. After a failure between these last barriers, only some operators have the epoch, and a reader
+of all operators gets an error.
 """
 
 from __future__ import annotations
@@ -39,8 +39,12 @@ from spark_state.subtasks.store_session import store_id
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """A finished savepoint. `url`: place of the savepoint; `source`: URL of the copied store;
-    `entries`: number of values and elements; `bytes`: length of the files."""
+    """A finished savepoint of one operator.
+
+    `url`: URL of the savepoint; `source`: URL of the copied store; `operator`: the operator's name;
+    `epoch`: the epoch whose state was copied; `subtasks`: number of subtasks in the epoch;
+    `entries`: number of values and elements; `bytes`: length of all files together.
+    """
 
     url: str
     source: str
@@ -75,9 +79,9 @@ def savepoint(
         VersionNotRetainedError   the store does not have the epoch
         CorruptObjectError, and the errors of object stores
 
-    After an error no operator has an epoch at `target`, unless the very last writes failed. Then an
-    operator that has the epoch is whole, and the directory is no savepoint as long as another
-    operator lacks the epoch.
+    After an error no operator has an epoch at `target`, unless one of the very last writes failed.
+    Then only some operators have the epoch, each with its whole state: the directory `target` is no
+    savepoint.
     """
     pairs = _pairs(store, target, storage_options)
     _check_apart(store, target, storage_options)
@@ -102,13 +106,14 @@ def restore(
     <spark.cowstate.store>/<query id>/<operator>, or <spark.cowstate.store>/<query id> for all
     operators; the stores must have no epoch yet. The query must be the query of the savepoint, and
     the last batch in the query's checkpoint must be the savepoint's epoch: otherwise the first
-    epoch of the query raises an error. A query with another id begins with a savepoint by
-    spark.cowstate.restoreFrom.
+    epoch of the query raises an error. To begin a query with another id, do not call `restore`, but
+    set spark.cowstate.restoreFrom to the savepoint.
 
     Raises ConfigurationError if the store has epochs or belongs to another query, or if the
     operators have no epoch in common; and the errors of `savepoint`. After an error no operator has
-    an epoch at `store`, unless the very last writes failed. A query refuses to start an operator
-    without an epoch unless spark.cowstate.startEmpty is set.
+    an epoch at `store`, unless one of the very last writes failed. A query whose checkpoint has
+    batches does not start with an operator without an epoch, unless spark.cowstate.startEmpty is
+    set.
     """
     pairs = _pairs(savepoint, store, storage_options)
     for history, place in pairs:
@@ -122,7 +127,7 @@ def restore(
 def _pairs(
     source: str, target: str, storage_options: Mapping[str, Any] | None
 ) -> list[tuple[OperatorHistory, ObjectStore]]:
-    """Return each operator with the place for its copy."""
+    """Return the operators at `source`, each with the store for its copy."""
     histories = operators_at(source, storage_options, RETRY_SECONDS)
     own = open_object_store(source, storage_options).url.rstrip("/")
     pairs: list[tuple[OperatorHistory, ObjectStore]] = []

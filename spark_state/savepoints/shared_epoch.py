@@ -23,9 +23,13 @@ def shared_epoch(
     epochs: Mapping[str, Sequence[int]],
     way_out: str,
 ) -> int:
-    """Return the newest epoch that all operators below `url` have. `epochs`: the epochs of each
-    operator, from epochs_of. Raises ConfigurationError if no epoch is common to all, or if one
-    operator lags so far that the common epoch is old; and the errors of epochs_of."""
+    """Return the newest epoch that all operators below `url` have.
+
+    `histories`: the operators; `epochs`: the epochs of each operator, from epochs_of; `way_out`:
+    advice at the end of an error's message. Raises ConfigurationError if no epoch is common to all
+    operators, or if one operator lags so far that the common epoch is old; and the errors of
+    epochs_of.
+    """
     shared = _newest_of_all(url, epochs, way_out)
     ahead = max(epochs, key=lambda operator: epochs[operator][-1])
     newest = epochs[ahead][-1]

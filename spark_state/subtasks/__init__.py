@@ -1,1 +1,1 @@
-"""The subtasks of an operator: the state of each, from epoch to epoch."""
+"""The subtasks of an operator, and the state of a subtask from epoch to epoch."""

@@ -19,9 +19,12 @@ from spark_state.processor.processor_run import RunPlan
 class Arrival:
     """The input of an epoch at a subtask, ready for the processor.
 
-    `time`: None if no row tells the batch's time; `batch_ms`: the newest known time of a batch,
-    this batch or an earlier batch; `watermarks`: None if the operator knows no time; `drops_late`:
-    True if late rows are dropped.
+    - `inputs`: inputs by name, see EpochInputs.
+    - `time`: the epoch's time; None if no row tells the batch's time.
+    - `batch_ms`: the newest known time of a batch, this batch or an earlier batch.
+    - `watermarks`: watermarks of the epoch, with `reached_ms` after the epoch's rows; None if the
+      operator knows no time.
+    - `drops_late`: True if late rows are dropped.
     """
 
     inputs: Mapping[str, RowsByKey]
@@ -34,8 +37,8 @@ class Arrival:
     def of(
         cls, rows: pa.Table | SpilledRows, plan: RunPlan, base: Sequence[SubtaskTime]
     ) -> Arrival:
-        """Derive inputs and time from `rows`, as Spark sent them. `base`: times of all barriers of
-        the epoch's base.
+        """Return the input of an epoch. `rows`: all rows that Spark sent. `base`: the times in the
+        barriers of the epoch's base.
 
         A late row still moves the watermark, as in Spark.
         """
@@ -95,7 +98,7 @@ class WholeRows:
 
     @property
     def reached_ms(self) -> tuple[int | None, ...]:
-        """The event time in ms that each watermark has reached."""
+        """For each watermark, the time in ms to which the rows move the watermark."""
         events = self._plan.event_times
         return () if events is None else events.reached_ms(self._table)
 

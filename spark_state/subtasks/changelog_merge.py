@@ -1,11 +1,12 @@
 """Merges successive changelogs into a single changelog, in the background.
 
-Very many small files make barriers long and restores slow, and a snapshot would write a large state
-because of few changes. The merged changelog belongs to an epoch that already has its barrier. Only
+Very many small files make barriers long and restores slow, and a snapshot of a large state would
+write much because of few changes. A merge is written after the barrier of its newest epoch. Only
 barriers of later epochs name the merged changelog, so a reader never mistakes the merged changelog
 for the changes of a single epoch. A restore applies a merged changelog like any other changelog.
 
-A merge reads the changelogs from the store again, because the backend has moved on.
+A merge reads the changelogs from the store again, because the backend no longer has the changes of
+earlier epochs.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from spark_state.subtasks.pending_snapshot import Written
 
 @dataclass(frozen=True, slots=True)
 class ChangelogMerge:
-    """A job (see Writing) that merges `changelogs` of a subtask with these `key_groups`. `attempt`
-    reads and writes the files; `kinds`: the kind of each state."""
+    """A job (see Writing) that merges the `changelogs` of a subtask. `key_groups`: the subtask's
+    key groups. `attempt`: the attempt that begins the merge; the new file is a file of this
+    attempt. `kinds`: the kind of each state, by name."""
 
     key_groups: KeyGroupRange
     changelogs: Handles

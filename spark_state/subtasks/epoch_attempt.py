@@ -1,4 +1,4 @@
-"""An attempt at an epoch: the value that travels from the request to the files and barrier."""
+"""An attempt to run an epoch, from the accepted request to the files and the barrier."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ Phase = Literal["restore", "process", "write", "publish"]
 
 @dataclass(frozen=True, slots=True)
 class EpochAttempt:
-    """An accepted request to run an epoch. `by`: the attempt's claim to the subtask, for fencing;
-    `checkpoints`: the store for the attempt's files; `check` raises when the task is gone or
-    fenced."""
+    """An accepted request to run an epoch.
+
+    `by`: the run, epoch, subtask and attempt number, for fencing; `checkpoints`: the store for the
+    attempt's files; `check`: raises if the task is gone, or if a newer attempt has claimed the
+    subtask.
+    """
 
     request: EpochRequest
     by: SubtaskAttempt
@@ -43,7 +46,7 @@ class EpochAttempt:
 
     @contextmanager
     def timed(self, step: Phase) -> Iterator[None]:
-        """Add the duration of a `with` block to a step."""
+        """Measure a `with` block, and add its duration to the time of `step`."""
         start = time.perf_counter()
         try:
             yield
@@ -52,5 +55,5 @@ class EpochAttempt:
             self._seconds[step] = self._seconds.get(step, 0.0) + taken
 
     def milliseconds(self, step: Phase) -> int:
-        """Return the time that the step has taken so far, in milliseconds."""
+        """Return the time that `step` has taken so far, in milliseconds."""
         return round(1000 * self._seconds.get(step, 0.0))

@@ -2,8 +2,8 @@
 
     task    SentRequest -> host -> EpochRequest
 
-Only the host unpickles the operator. To unpickle it, a Python worker would import the engine, which
-takes longer than an epoch of a few rows.
+Only the host unpickles the operator. A Python worker does not: the worker would have to import the
+engine, which takes longer than an epoch of a few rows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ _UNPICKLED_OPERATORS = 8
 
 @dataclass(frozen=True, slots=True)
 class RestoreSource:
-    """An operator's initial state: an epoch of another operator's store. `url`: URL of the other
-    store; `directory`: directory of a query if all operators of the query begin with the epoch,
-    None if the user named the store or the epoch."""
+    """An operator's initial state, taken from another operator's store.
+
+    `url`: URL of the other store; `epoch`: the epoch whose state is taken; `directory`: the
+    directory of another query's stores, if the user named the directory and all operators begin
+    with the same epoch; None if the user named the store or the epoch.
+    """
 
     url: str
     epoch: int
@@ -92,9 +95,10 @@ class HostSettings:
 class OperatorSpec:
     """An operator as planned on the driver. All tasks of the operator get the same object.
 
-    `plan_id`: unique to a call of `transform_with_state`; `store_root`: root URL, the operator's
-    store is `<store_root>/<query id>/<operator>`. The settings of the session are in `checkpoints`,
-    `backend` and `hosts`.
+    `operator`: the operator's name; `plan_id`: unique to a call of `transform_with_state`;
+    `store_root`: root URL, the operator's store is `<store_root>/<query id>/<operator>`;
+    `key_schema_json`: schema of the key columns, in Spark's JSON form. The settings of the session
+    are in `checkpoints`, `backend` and `hosts`.
     """
 
     operator: str
@@ -137,10 +141,10 @@ class EpochTask:
     """A task of a micro-batch.
 
     `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
-    application; `run_id`: id of the query's run; `subtask` in [0, parallelism); `ended_runs`: runs
-    of queries that had ended at the start of this run, as far as the driver knows; `start`: None if
-    nobody looked at the checkpoint before the query started, because the query was not started in
-    Python.
+    application; `run_id`: id of the query's run; `subtask`: number in [0, parallelism);
+    `ended_runs`: runs of queries that had ended at the start of this run, as far as the driver
+    knows; `start`: None if the query was not started in Python, so that the driver did not read the
+    checkpoint and the store before the start.
     """
 
     query_id: str
@@ -171,8 +175,10 @@ class EpochRequest:
 @dataclass(frozen=True, slots=True)
 class SentOperator:
     """The facts of an operator that a task needs, and the operator's pickle for the host.
-    `key_group_index`: position of the column with the key group of a row; `pickled_spec`: the
-    OperatorSpec; other fields: as in OperatorSpec."""
+
+    `name`: the operator's name; `key_group_index`: position of the column with the key group of a
+    row; `pickled_spec`: pickle of the OperatorSpec; other fields: as in OperatorSpec.
+    """
 
     name: str
     store_root: str
@@ -224,7 +230,8 @@ def _unpickled(pickled_spec: bytes) -> OperatorSpec:
 
 
 def forget_operators() -> None:
-    """Drop all unpickled operators. A pickle has the processor and may be large."""
+    """Drop all unpickled operators and their pickles from memory. A pickle contains the processor,
+    so a pickle may be large."""
     _unpickled.cache_clear()
 
 

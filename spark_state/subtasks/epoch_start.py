@@ -14,10 +14,11 @@ from spark_state.checkpointing.restore_plan import Handles
 class EpochStart:
     """The start of an epoch for one subtask.
 
-    `store`: holds the files; `checkpoint`: None for an empty state; `is_taken_over`: True if store
-    and checkpoint belong to another operator; `handles`: files of the subtask's state; `states`:
-    schemas in the barriers; `times`: times in the barriers of all subtasks of the base, see
-    watermarks; `barriers`: ids of the base's barriers for these key groups (I4).
+    `store`: holds the files; `checkpoint`: the epoch's base, None for an empty state;
+    `is_taken_over`: True if store and checkpoint belong to another operator; `handles`: files of
+    the subtask's state; `states`: schemas of the base's states; `times`: times in the barriers of
+    all subtasks of the base, see watermarks; `barriers`: ids of the base's barriers that have key
+    groups of this subtask (I4).
     """
 
     store: CompletedCheckpointStore
@@ -32,7 +33,7 @@ class EpochStart:
     def of(
         cls, store: CompletedCheckpointStore, checkpoint: CheckpointShare, asked: AskedKeyGroups
     ) -> EpochStart:
-        """Return the start from a checkpoint of the operator's own store."""
+        """Return the start from a checkpoint in `store`. `asked`: the subtask's key groups."""
         barriers = checkpoint.barriers_for(asked.key_groups, asked.max_parallelism)
         return cls(
             store=store,

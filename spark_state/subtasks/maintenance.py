@@ -1,11 +1,12 @@
 """Background threads of a host: for snapshots, for parts of snapshots, for the clean-up of stores,
 and for signs of life (see unnamed_files).
 
-No task waits for these threads, except that an epoch may wait for a part of a snapshot. Each kind
-of work has threads of its own: a large snapshot delays neither clean-up nor a part, and nothing
-delays signs of life. At most one job of a store runs at once, and stores with work take turns. So a
-large snapshot, or a store that does not answer, does not delay other stores of the host while a
-thread is free. Parts queue by subtask instead of by store.
+No task waits for these threads, except that a run's first epoch may wait for a part: a snapshot of
+some key groups, see snapshot_policy. Each kind of work has threads of its own: a large snapshot
+delays neither clean-up nor parts, and nothing delays signs of life. Of each kind, at most one job
+of a store runs at once, and stores with work take turns. So a large snapshot, or a store that does
+not answer, does not delay other stores of the host while a thread is free. Parts queue by subtask
+instead of by store.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class FairThreads:
         self._change = threading.Condition()
 
     def submit(self, store: str, job: Callable[[], _T]) -> Future[_T]:
-        """Run a job when the store's turn comes. The caller may cancel the job until then."""
+        """Run a job when the store's turn comes. The caller may cancel the job until the job
+        begins."""
         future: Future[_T] = Future()
         with self._change:
             jobs = self._jobs.setdefault(store, deque())
@@ -78,7 +80,7 @@ class Maintenance:
         self.signs = FairThreads(_SIGN_THREADS, "cowstate-signs")
 
     def close(self) -> None:
-        """Wait for all jobs under way."""
+        """Wait for all submitted jobs."""
         for threads in (self.snapshots, self.parts, self.housekeeping, self.signs):
             threads.close()
 

@@ -1,10 +1,11 @@
 """A snapshot that is being written to the store while epochs go on.
 
-In its key groups, the snapshot has the same content as the files that the state was built from at
-the moment of the snapshot. Once durable, the snapshot may replace these files, but only in a chain
-of handles that still begins with these files. If the epoch before the snapshot has been undone, the
-snapshot is an orphan. Until a barrier names the snapshot, its files are protected from the orphan
-sweep, see unnamed_files.
+A chain is the list of files that give a state when applied in order. In its key groups, a snapshot
+has the same content as the state's chain at the moment of the snapshot. Once durable, the snapshot
+may replace these files, but only in a chain that still begins with them. If the last epoch in the
+snapshot has been undone, no chain begins with these files any more, and the snapshot is an orphan.
+Until a barrier names the snapshot, its files are protected from the orphan sweep, see
+unnamed_files.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _CHECK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """New files that stand for a chain's content in `key_groups`. `rows`: by file name, the number
-    of rows in each key group of the subtask."""
+    """New files with the same content as a chain in `key_groups`. `rows`: for each file, by name,
+    the number of rows in each key group of the subtask."""
 
     key_groups: KeyGroupRange
     files: Handles
@@ -46,7 +47,7 @@ class Writing(Protocol):
     """A job that writes files, run by another thread."""
 
     def write(self) -> list[Written]:
-        """Write the files, once, durable on return; then release the data."""
+        """Write the files, and release the data. Call once. The files are durable on return."""
 
     def release(self) -> None:
         """Give up data that is not written yet. Safe to call again."""
@@ -63,12 +64,12 @@ class Replaced:
 
     @classmethod
     def all(cls, chain: Handles) -> Replaced:
-        """Return the replacement of all files of a chain."""
+        """Return a Replaced with all files of a chain."""
         return cls(chain, 0, len(chain))
 
     def by(self, written: Iterable[tuple[KeyGroupRange, Handles]]) -> Handles:
-        """Return the chain with new files in place of the replaced files. `written`: the new files,
-        each time with the key groups that they hold."""
+        """Return the chain with new files in place of the replaced files. `written`: pairs of key
+        groups and the new files with these key groups."""
         shortened = self.chain[self.first : self.end]
         for key_groups, files in written:
             shortened = with_snapshot(shortened, files, key_groups)
@@ -97,7 +98,8 @@ class PendingSnapshot:
         self._future = begin(writing.write)
 
     def wait(self, check: Callable[[], None]) -> None:
-        """Wait until writing has succeeded or failed. `check` is called meanwhile and may raise."""
+        """Wait until writing has succeeded or failed. Calls `check` again and again; `check` may
+        raise to end the wait."""
         while wait([self._future], timeout=_CHECK_SECONDS).not_done:
             check()
 
@@ -106,8 +108,8 @@ class PendingSnapshot:
         return self._future.done()
 
     def has_failed(self) -> bool:
-        """Return True if writing has failed, and log the error. The changelogs still hold
-        everything, and a later snapshot tries again."""
+        """Return True if writing has failed, and log the error. No state is lost: the changelogs
+        stay, and a later snapshot may replace them."""
         error = self._future.exception()
         if error is not None and not isinstance(error, StoreUnavailableError):  # logged already
             _log.error("%s failed; changelogs are kept instead", self._writing, exc_info=error)
@@ -130,8 +132,8 @@ class PendingSnapshot:
         return self._replaced != Replaced.all(self._replaced.chain)
 
     def shorten(self, handles: Handles) -> Handles:
-        """Return `handles` with the new files in place of `replaced`. Return `handles` unchanged if
-        `handles` do not begin with the chain."""
+        """Return `handles` with the new files in place of the replaced files. Return `handles`
+        unchanged if `handles` do not begin with the chain of the replaced files."""
         chain = self._replaced.chain
         if handles[: len(chain)] != chain:
             return handles
@@ -147,8 +149,11 @@ class PendingSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWriting:
-    """A job (see Writing) that writes the snapshots of `ranges`, all taken at one moment, to
-    `files`. `entries`: number of entries in each of the subtask's `key_groups`."""
+    """A job (see Writing) that writes snapshots.
+
+    `ranges`: snapshots of ranges of key groups, all taken at one moment; `files`: writer of the
+    files; `entries`: number of entries in each of the subtask's `key_groups` at that moment.
+    """
 
     ranges: Sequence[KeyedStateSnapshot]
     files: AttemptFiles

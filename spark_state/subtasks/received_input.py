@@ -1,4 +1,4 @@
-"""The input of an epoch while rows arrive: in memory up to a share, then on the local disk."""
+"""The input of an epoch while rows arrive: in memory up to a limit, then on the local disk."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LEAST_PART_OF_SHARE = 16
 
 
 class ReceivedInput:
-    """Rows of an epoch's input. `share`: memory for the rows; `folder`: directory for spill files.
-    Close after use."""
+    """Rows of an epoch's input. `share`: limit of the memory for the rows, and of other inputs that
+    use the same memory; `folder`: directory for spill files. Close after use."""
 
     def __init__(self, plan: RunPlan, share: MemoryShare, folder: str) -> None:
         self._plan = plan

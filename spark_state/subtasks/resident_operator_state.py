@@ -1,14 +1,14 @@
-"""A subtask's operator state in memory, and the object in the store that the state equals.
+"""A subtask's operator state in memory, and the object in the store with the same state.
 
 A run's first epoch deals out the operator state of all subtasks of the older run: list items round
 robin if the parallelism has changed, union items to every subtask. All attempts of the first epoch
-start from this deal. Afterwards a subtask has its own state only, on any host: the run's first
-epoch writes the state, and a host that takes over reads only this object.
+start from this deal. The first epoch writes the subtask's own state as an object. From then on, a
+host that takes over the subtask reads only this object.
 
-    base of an older run    objects of all subtasks    -> this subtask's part
-    base of this run        object of this subtask     -> unchanged
+    base of an older run    read objects of all subtasks, keep this subtask's part
+    base of this run        read the object of this subtask
 
-An epoch without changes names the object of its base again.
+If an epoch does not change the state, its barrier names the object of the base again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from spark_state.subtasks.epoch_start import EpochStart
 
 @dataclass(frozen=True, slots=True)
 class _Equal:
-    """A moment at which the state equalled an object; `handle`: None for an empty state."""
+    """A moment at which the state was the same as the object `handle`, None for an empty state.
+    `mark`: the moment, for a return to the state."""
 
     handle: OperatorStateHandle | None
     mark: OperatorStateMark
@@ -79,13 +80,13 @@ class ResidentOperatorState:
         return attempt.files.write_operator_state(snapshot.to_bytes(), checksums)
 
     def seal(self, handle: OperatorStateHandle | None) -> None:
-        """End the epoch: the state now equals this object."""
+        """End the epoch. `handle`: the object with the state after the epoch, see `written`."""
         self._before = None if self._is_dealt else _Equal(self._base, self._start)
         self._sealed = _Equal(handle, self.backend.mark())
 
     def _has(self, handle: OperatorStateHandle | None) -> bool:
-        """Return True if the state equalled the object at the end or at the start of the last
-        sealed epoch. In that case the state goes back to that moment. Reads nothing."""
+        """Return True if the state was the same as the object at the end or at the start of the
+        last sealed epoch. In that case, bring the state back to that moment, without a read."""
         for equal in (self._sealed, self._before):
             if equal is not None and equal.handle == handle:
                 self.backend.return_to(equal.mark)

@@ -1,8 +1,8 @@
 """A subtask's state in memory, and the list of files in the store that give the same state.
 
-An epoch brings the state to its base (`plan`, `bring_to`) and changes the state. Then the epoch
-seals the state with the files of its barrier, or rolls back. After any failure the noted files give
-the state, or no files are noted (I6).
+An epoch brings the state to the epoch's base (`plan`, `bring_to`) and changes the state. Then the
+epoch seals the state with the files in its barrier, or rolls the state back. After any failure,
+either the listed files give the state in memory, or no list is kept (I6).
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class ResidentState:
         return rows
 
     def seal(self, handles: Handles, states: Iterable[StateSchema]) -> None:
-        """End the epoch. From now on the files `handles`, with the states `states`, are the files
-        of the state in memory."""
+        """End the epoch. `handles`: the files that give the state in memory from now on. `states`:
+        the states in the epoch's barrier."""
         before, self._resident = self.handles, None
         self.backend.seal()
         self.memory.measure_again(self.backend)
@@ -142,8 +142,8 @@ class ResidentState:
         spec: OperatorSpec,
         counts: Counts,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches; after the backend has applied a batch, check memory and count its
-        rows."""
+        """Yield the batches. After the backend has applied a batch, check the memory, and add the
+        batch's rows in each key group to `counts`."""
         for batch in batches:
             yield batch
             self.memory.check(backend, spec)
@@ -153,8 +153,9 @@ class ResidentState:
         """Return True if files of the base can lead from the backend's states to the states of the
         base.
 
-        False if the backend has a state of a failed epoch that neither store nor processor knows, a
-        state that was deleted and begun again on another host, or a state in an older schema.
+        False if the backend has a state that only a failed epoch knew (neither the base nor the
+        processor has it), a state that was deleted and declared again on another host, or a state
+        with an older schema.
         """
         stored = {s.name: (s.kind, s.schema_json) for s in base.states}
         declared = {s.name: (s.kind, s.schema_json) for s in spec.processor.states}
@@ -166,8 +167,8 @@ class ResidentState:
 
 
 def _announced(base: EpochStart, spec: OperatorSpec) -> Iterator[StoredState]:
-    """Yield the states of the base, each as declared by the processor, or as stored if
-    undeclared."""
+    """Yield the states of the base. A state that the processor declares has the declared schema, a
+    state that the processor no longer declares the stored schema."""
     declared = {state.name: state for state in spec.processor.states}
     for state in base.states:
         stored = state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms)

@@ -1,4 +1,4 @@
-"""Describes the running epoch of a subtask, for an attempt that waits for the subtask."""
+"""Description of a subtask's running epoch, for another attempt that waits for the subtask."""
 
 from __future__ import annotations
 

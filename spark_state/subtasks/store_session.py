@@ -66,9 +66,9 @@ def store_id(query_id: str, operator: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PublishedEpoch:
-    """The barrier that a subtask published. `is_completed`: True if the subtask also tried to
-    complete the epoch after publishing the barrier; in that step the subtask would have noticed a
-    second barrier of the same subtask."""
+    """The last barrier that a subtask published. `is_completed`: True if the subtask also tried to
+    complete the epoch after publishing the barrier; while completing, the subtask would have
+    noticed a second barrier of the same subtask."""
 
     barrier: Barrier
     is_completed: bool
@@ -80,7 +80,8 @@ def _opened(url: str, settings: CheckpointSettings) -> RetryingObjectStore:
 
 
 class StoreBegunAnewError(FencedError):
-    """The store was deleted while its query ran. A store at the URL now is a different store."""
+    """The store was deleted while its query ran. If there is a store at the URL now, it is another
+    store."""
 
 
 class StoreSession:
@@ -112,7 +113,7 @@ class StoreSession:
         return self._store.url
 
     def check_metadata(self, request: EpochRequest) -> None:
-        """Raise StoreMismatchError if the store's metadata differ from the request."""
+        """Raise StoreMismatchError if the metadata of the store and of the request differ."""
         self.checkpoints.check(store_metadata(request))
 
     def run(self, task: EpochTask) -> Run:
@@ -197,9 +198,12 @@ class StoreSession:
         self.checkpoints.starts.check_newest(run)
 
     def _check_follows(self, base: CheckpointShare, attempt: EpochAttempt) -> None:
-        """Raise ConfigurationError if the base is a savepoint of another epoch than the epoch
-        before the attempt's epoch. Raise EpochsLostError if the base of a run's first epoch is
-        older than the newest epoch that Spark has committed."""
+        """Raise an error if an epoch is missing between the base and the attempt's epoch.
+
+        ConfigurationError if the base was restored from a savepoint, and is not of the preceding
+        epoch. EpochsLostError if the base of a run's first epoch is older than the newest epoch
+        that the operator must have, see OperatorStart.
+        """
         epoch, start = attempt.by.epoch, attempt.request.task.start
         if base.barriers[0].restored and base.epoch != epoch - 1:
             raise ConfigurationError(
@@ -227,8 +231,8 @@ class StoreSession:
     def _taken_over(
         self, source: RestoreSource, settings: CheckpointSettings, asked: AskedKeyGroups
     ) -> EpochStart:
-        """Return the start from another operator's state. Raises ConfigurationError if the
-        checkpoint no longer exists."""
+        """Return the start from another operator's state. Raises ConfigurationError if the other
+        store no longer has the checkpoint."""
         other = CompletedCheckpointStore(_opened(source.url, settings))
         checkpoint = other.bases.before(source.epoch + 1, None, asked)
         if checkpoint is None or checkpoint.epoch != source.epoch:
@@ -253,8 +257,8 @@ class StoreSession:
         self._maintenance.housekeeping.submit(self.url, lambda: self._clean_up(spec))
 
     def _clean_up(self, spec: OperatorSpec) -> None:
-        """Run the chores that are due: retention and orphan sweep. A failing chore does not stop
-        the second chore, and no epoch waits for the chores."""
+        """Run the retention, and the orphan sweep if it is due. If the retention fails, the sweep
+        runs all the same. No epoch waits for the clean-up."""
         try:
             number, self._clean_ups = self._clean_ups, self._clean_ups + 1
             settings = spec.checkpoints

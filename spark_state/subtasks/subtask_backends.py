@@ -44,8 +44,8 @@ _COPIES = "copies"
 class SubtaskBackends:
     """Makes the backends of a process. Thread-safe.
 
-    `executor`: the executor that the process belongs to, None if none; `memory`: memory counters of
-    the subtasks; `clock` gives seconds.
+    `executor`: the executor that the process belongs to, None if the process belongs to no
+    executor; `memory`: memory counters of the subtasks; `clock` gives seconds.
     """
 
     def __init__(
@@ -68,8 +68,9 @@ class SubtaskBackends:
     def restored(
         self, request: EpochRequest, key_groups: KeyGroupRange, restore: BackendRestore
     ) -> tuple[Backend, Handles]:
-        """Return a backend with all states registered, and the files still to apply. Raises
-        StateHostError if the local disk has no place for the backend."""
+        """Return a backend in which all states of `restore` are open, and the files that are still
+        to be applied. Raises StateHostError if the backend cannot have its local directory, or if
+        RocksDB is not installed."""
         key_columns = request.spec.processor.key_columns
         if request.spec.backend.kind == "heap":
             return restored_on_heap(key_groups, key_columns, restore)
@@ -92,7 +93,8 @@ class SubtaskBackends:
         return restored_backend(key_groups, key_columns, STATE_FORMS, home, restore)
 
     def _own_copies(self, request: EpochRequest, key_groups: KeyGroupRange) -> LocalCopies | None:
-        """Return the place for copies that the executor's next host may use; None for no copies."""
+        """Return the place for the copies of the subtask's files, which the executor's next host
+        may use; None if no copies are kept."""
         from spark_state.rocksdb.local_copies import LocalCopies
 
         if self._executor is None or not request.spec.backend.local_recovery:
@@ -112,8 +114,8 @@ class SubtaskBackends:
                     copies.released = self._clock()
 
     def remove_unused_copies(self, seconds: float) -> None:
-        """Remove copies of subtasks that ended more than `seconds` ago, and equally old copies of
-        killed hosts: in that time another host has taken over all useful copies."""
+        """Remove copies of subtasks that ended more than `seconds` ago, and copies of killed hosts
+        that are older than `seconds`: by then, another host has taken over all useful copies."""
         with self._lock:
             for folder, copies in [*self._copies.items()]:
                 if copies.released is not None and copies.released < self._clock() - seconds:
@@ -157,8 +159,8 @@ class SubtaskBackends:
         return folder
 
     def close(self) -> None:
-        """Remove the local directories, and the copies for the executor's next host. The backends
-        may not be used afterwards. A killed host leaves its copies to the next host."""
+        """Remove the local directories and the copies. The backends may not be used afterwards. A
+        killed host does not get here, so its copies stay for the executor's next host."""
         with self._lock:
             for folder in self._folders.values():
                 shutil.rmtree(folder, ignore_errors=True)
@@ -172,7 +174,8 @@ class SubtaskBackends:
 def restored_on_heap(
     key_groups: KeyGroupRange, key_columns: KeyColumns, restore: BackendRestore
 ) -> tuple[Backend, Handles]:
-    """Return a backend on the heap with all states registered, and the files still to apply."""
+    """Return a backend on the heap in which all states of `restore` are open, and the files that
+    are still to be applied: all files."""
     backend = HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
     for state in restore.states:
         backend.open_table(state.descriptor)
@@ -205,7 +208,8 @@ def _owner(store_url: str, key_groups: KeyGroupRange) -> str:
 
 
 def local_root(request: EpochRequest) -> Path:
-    """Return the local parent directory for the subtask's files."""
+    """Return the local directory below which the subtask keeps files: the configured directory, or
+    one of Spark's local directories, or the temporary directory."""
     configured, of_spark = request.spec.backend.local_directory, request.local_directories
     if configured is not None:
         return Path(configured)

@@ -10,10 +10,11 @@ The shares do not depend on each other, so the size of a batch does not decide i
 process serves several subtasks of several operators. Each operator compares the memory of all
 operators with its own limit; the memory of an operator without a limit is not counted.
 
-Each check looks at a few entries only. A measure of many entries is steadier. The check takes such
-a measure now and then, and when the few entries suggest clearly more memory than the last measure.
-Only a measure of many entries may refuse a state, because estimates by few entries are uncertain if
-values have very different sizes.
+The memory of a state is estimated from some of its entries. Each check looks at very few entries.
+Now and then, and if the few entries suggest clearly more memory than the last measure, the check
+measures again, with 512 entries of each state. If the limit seems exceeded, the check measures with
+4,096 entries before it refuses the state: estimates from few entries are uncertain if values have
+very different sizes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Backend = KeyedStateBackend[Any]
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """The memory that a process holds for its subtasks.
+    """The memory that a process holds for its subtasks: `state`, `input` and `output`.
 
     `let_go(fits)`: gives up state of ended queries until `fits()` is True or no ended query has
     state.
@@ -72,8 +73,8 @@ class SubtaskMemory:
         self._checks = 0
 
     def measure(self, backend: Backend, looked_at: int = _SOME) -> int:
-        """Measure the bytes of a backend by `looked_at` entries of each state; note the result and
-        return it."""
+        """Estimate the bytes of a backend from `looked_at` entries of each state. Note and return
+        the estimate."""
         held = backend.bytes_on_heap(looked_at)
         self._use.add(held - self.bytes)
         self.bytes = held
@@ -81,7 +82,7 @@ class SubtaskMemory:
         return held
 
     def measure_again(self, backend: Backend) -> None:
-        """Measure again a measured backend that may take less now."""
+        """Measure the backend again, if it seems to take clearly less than at the last measure."""
         if self.bytes and self.bytes > _CLEARLY_MORE * backend.bytes_on_heap(FEW):
             self.measure(backend)
 

@@ -1,21 +1,21 @@
 """A subtask of an operator, from epoch to epoch.
 
-The way of an epoch is the order of SubtaskSession's methods:
+An epoch goes through the methods of SubtaskSession in this order:
 
     1  accept           refuse a fenced request (I9); an accepted request claims the subtask
        receive          take in the rows
-       run              wait for the subtask, and take steps 2 to 7
+       run              wait for the subtask's turn, and take steps 2 to 7
     2  _bring_to_base   find the completed checkpoint that the epoch starts from (I5), and bring the
                         resident state there (I4, I6)
     3  _process         run the processor
     4  _write           write the changelog
     5  _publish         publish the barrier
-    6  _seal            the state belongs to the next epoch, and the output may be sent (I3)
+    6  _seal            end the epoch in the resident state; the output may be sent (I3)
     7  _after_barrier   complete the epoch; the next epoch waits for this step, the task need not
 
-Until the barrier is published, a failure rolls the state back in O(changes), and no barrier ever
-names a file of the attempt. After the barrier is published, the epoch is durable: if step 7
-fails or never runs, the next epoch finds the barriers of all subtasks all the same.
+If a step before the publication fails, the state is rolled back in O(changes), and no barrier ever
+names a file of the attempt. Once the barrier is published, the epoch is durable: even if step 7
+fails or never runs, the next epoch finds the barriers of all subtasks.
 """
 
 from __future__ import annotations
@@ -63,9 +63,12 @@ _BUSY_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class DurableEpoch:
-    """An epoch whose barrier is published. `output`: to be closed by the caller; `is_repeated`:
-    True if another attempt has published a barrier. Then a manifest may name the other barrier
-    until this epoch is completed."""
+    """An epoch whose barrier is published.
+
+    `output`: rows to send; the caller closes the output. `is_repeated`: True if another attempt has
+    published a barrier for the same subtask and epoch. Then a manifest may name the other barrier
+    until this epoch is completed again.
+    """
 
     output: OutputSpool
     report: EpochReport
@@ -138,7 +141,7 @@ class SubtaskSession:
         return EpochAttempt(request, by, self._store.checkpoints, check_all)
 
     def receive(self, request: EpochRequest) -> ReceivedInput:
-        """Return the place where the input of an epoch arrives."""
+        """Return an object to which the caller adds the rows of an epoch's input."""
         share = self._backends.memory.share_of_input(request.spec)
         return ReceivedInput(request.spec.processor.run_plan, share, str(local_root(request)))
 
@@ -147,8 +150,8 @@ class SubtaskSession:
         """Run an accepted epoch over the rows, and yield the durable epoch; complete the epoch
         after the `with` block. Later attempts wait for the end of the block.
 
-        After an error before the block, the state is as before. Raises HungSubtaskError if an
-        earlier attempt does not return.
+        If the epoch fails before it is durable, its changes of the state are undone. Raises
+        HungSubtaskError if an earlier attempt does not return.
         """
         with self._turn(attempt) as running, ExitStack() as on_error:
             durable, barrier = self._durable(attempt, rows, running, on_error)
@@ -167,7 +170,7 @@ class SubtaskSession:
         running: RunningEpoch,
         on_error: ExitStack,
     ) -> tuple[DurableEpoch, Barrier]:
-        """Run an epoch up to its barrier. `on_error` closes the output."""
+        """Run an epoch up to its barrier. Adds the closing of the output to `on_error`."""
         base = self._bring_to_base(attempt)
         with self._taken_over(base) as taken_over, self._rolled_back_on_error(running):
             processed = self._process(attempt, base, rows, running)
@@ -183,7 +186,8 @@ class SubtaskSession:
 
     @contextmanager
     def _turn(self, attempt: EpochAttempt) -> Iterator[RunningEpoch]:
-        """Wait for the end of an earlier attempt, and let later attempts wait."""
+        """Wait for the end of an earlier attempt. Later attempts wait for the end of the `with`
+        block."""
         busy_seconds = _BUSY_SECONDS + attempt.settings.store_retry_seconds
         while not self._lock.acquire(timeout=busy_seconds):
             # The completion of a durable epoch makes several calls to the store, and ends.
@@ -253,8 +257,9 @@ class SubtaskSession:
     def _write(
         self, processed: ProcessedEpoch, taken_over: KeyedStateSnapshot | None
     ) -> WrittenEpoch:
-        """Write the changelog and the operator state. State from another store is written here,
-        too, because the other store may delete files at any time."""
+        """Write the changelog and the operator state. If the state comes from another store, also
+        write `taken_over`, the whole state, because the other store may delete files at any
+        time."""
         attempt, backend = processed.attempt, self.state.backend
         self.state.memory.check(backend, attempt.spec)
         changes = backend.changes()
@@ -276,7 +281,7 @@ class SubtaskSession:
         self, written: WrittenEpoch, report: EpochReport, unnamed: UnnamedFiles
     ) -> tuple[Barrier, bool]:
         """Publish the barrier, which makes the epoch durable. Return the barrier, and True if
-        another attempt has published a barrier."""
+        another attempt has published a barrier for the same subtask and epoch."""
         attempt = written.processed.attempt
         with attempt.timed("publish"):
             barrier = written.barrier(self.state.backend, report)
@@ -304,7 +309,8 @@ class SubtaskSession:
         self._published = PublishedEpoch(barrier, is_completed=False)
 
     def _after_barrier(self, attempt: EpochAttempt, barrier: Barrier) -> None:
-        """Complete the epoch if the barrier was the last; begin work in the background."""
+        """Complete the epoch if all barriers of the epoch are published. Then begin work in the
+        background: clean-up of the store, and a snapshot, if due."""
         with attempt.timed("publish"):
             self._store.complete(barrier)
             self._published = PublishedEpoch(barrier, is_completed=True)
@@ -325,7 +331,8 @@ class SubtaskSession:
             raise
 
     def _check_of_run(self, attempt: EpochAttempt) -> Callable[[], None]:
-        """Return the check for the processor's run: task, fence, and memory if there is a limit."""
+        """Return a function that the processor's run calls now and then. The function raises if the
+        task is gone or fenced, or if the state exceeds the memory limit."""
         if attempt.spec.hosts.max_memory_mb is None:
             return attempt.check
         check_memory = self.state.memory.now_and_then(self.state.backend, attempt.spec)
@@ -346,8 +353,7 @@ class SubtaskSession:
         )
 
     def show_alive(self) -> None:
-        """Protect files from the orphan sweep while no barrier names the files, if a sign of life
-        is due."""
+        """Put signs of life, if due, beside files that no barrier names yet, see unnamed_files."""
         running = self._running
         if running is not None and running.unnamed is not None:
             begin = partial(self._maintenance.signs.submit, self._store_url)
@@ -355,9 +361,9 @@ class SubtaskSession:
         self.snapshots.show_alive()
 
     def give_up_state(self) -> bool:
-        """Release the state's memory on the heap; return True if the state had memory there. The
+        """Release the state if it takes memory on the heap; return True if it was released. The
         next epoch reads the state from the store. Does nothing while an epoch runs, or while a
-        snapshot with the state is being written."""
+        snapshot of the state is being written."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -369,8 +375,9 @@ class SubtaskSession:
             self._release()
 
     def close(self) -> None:
-        """Release the state; the store still has all state. A running epoch releases the state at
-        the end: nobody waits for a processor of an older run."""
+        """Release the state; the store still has all state. If an epoch runs, the state is released
+        at the end of the epoch, and `close` does not wait: the processor of an older run may
+        hang."""
         self._is_closed = True
         self._give_up_if_closed()
 

@@ -1,9 +1,9 @@
 """Begins the snapshots of a subtask when due, and chooses the barrier that names each snapshot.
 
-Merges of changelogs begin and are named like snapshots. At most one snapshot or merge is under way.
-See snapshot_policy for the time to begin, pending_snapshot for the conditions of naming. A failed
-write, or files lost to the orphan sweep, stop no epoch: the changelogs still hold everything. After
-each failure the next try waits for twice as many epochs.
+The same holds for merges of changelogs. At most one snapshot or merge is under way. snapshot_policy
+says when to begin, pending_snapshot when a barrier may name the files. If a write fails, or if the
+orphan sweep deletes the files, no epoch fails: the changelogs still hold everything. After each
+failure in a row, the next try waits for about twice as many epochs.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _MOST_DOUBLINGS = 6
 
 
 class SubtaskSnapshots:
-    """The snapshots of a subtask of the store at `url`. `maintenance`: threads that write
-    snapshots.
+    """The snapshots of a subtask. `url`: the operator's store; `key_groups`: the subtask's key
+    groups; `maintenance`: threads that write snapshots.
 
-    `failed`: number of failures in a row until now.
+    `failed`: number of snapshots and merges in a row that failed, up to now.
     """
 
     def __init__(self, url: str, key_groups: KeyGroupRange, maintenance: Maintenance) -> None:
@@ -66,8 +66,8 @@ class SubtaskSnapshots:
         self.failed = 0
 
     def let_go(self) -> bool:
-        """Give up the pending snapshot if writing has not begun. Return True if nothing holds the
-        state any more. A snapshot holds the state until it is written; a merge never does."""
+        """Give up the pending snapshot if its writing has not begun. Return True unless a snapshot
+        is being written, which keeps the state in memory. A merge keeps no state in memory."""
         pending = self._pending
         if pending is not None:
             pending.abandon()
@@ -77,8 +77,8 @@ class SubtaskSnapshots:
         return True
 
     def begin_anew(self, restored: Handles) -> None:
-        """Forget earlier files: the state was restored from `restored`, so a pending snapshot does
-        not fit."""
+        """Forget earlier files, and give up a pending snapshot: the state is being restored from
+        the files `restored`."""
         self._restored = frozenset(handle.name for handle in restored)
         self._rows, self._merged, self._merge_has_failed = {}, set(), False
         if self._pending is not None:
@@ -90,16 +90,16 @@ class SubtaskSnapshots:
         self._rows.update(rows)
 
     def begin_part(self, restored: Handles, attempt: EpochAttempt, backend: Backend) -> None:
-        """Begin a part if one is due. Call this after the restore of a run's first epoch; `named`
-        waits for the part."""
+        """Begin a part, a snapshot of some key groups, if a part is due. Call this after the
+        restore of a run's first epoch. `named` waits for the part."""
         kept = self._kept(restored, backend, attempt)
         part = part_due(kept, attempt.settings.min_epochs_for_snapshot)
         if part is not None:
             self._begin([part], restored, attempt, backend, is_awaited=True)
 
     def begin_if_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> None:
-        """Begin a snapshot or merge if one is due; the barrier of a later epoch will name it. Call
-        this after the barrier that names `handles`."""
+        """Begin a snapshot or merge if one is due; the barrier of a later epoch will name the new
+        files. Call this after the barrier that names `handles` is published."""
         kept_names = {handle.name for handle in handles}
         self._rows = {name: rows for name, rows in self._rows.items() if name in kept_names}
         self._merged &= kept_names
@@ -132,9 +132,10 @@ class SubtaskSnapshots:
         """Begin to write a snapshot of the key groups `wanted`, if the local disk has room. `held`:
         the files of the state.
 
-        A snapshot that adds to a database covers all key groups: the snapshot writes only changed
-        data. The first snapshot of a database is as large as the state, so an epoch that waits
-        (`is_awaited`) writes a part as rows instead.
+        An incremental RocksDB snapshot covers all key groups, because it writes only files that the
+        store lacks. But the first incremental snapshot is as large as the state. So if an epoch
+        waits for the snapshot (`is_awaited`), and the store has no RocksDB files of the state yet,
+        the snapshot is not incremental: it has the rows of the key groups `wanted`.
         """
         adds = attempt.spec.backend.incremental and (not is_awaited or has_database(held))
         taken: list[KeyedStateSnapshot] = []
@@ -174,13 +175,12 @@ class SubtaskSnapshots:
         self._pending = PendingSnapshot(writing, replaced, unnamed, begin, is_awaited)
 
     def _single(self, handles: Handles, attempt: EpochAttempt) -> Handles:
-        """Return the changelogs at the end of the chain that may be merged. These changelogs are
-        not merged yet, and this run has written the changelogs, so no state was deleted between
-        them.
+        """Return the changelogs at the end of the chain that may be merged: not merged yet, and
+        written by this run. Within a run no state is deleted between two changelogs.
 
-        Empty if snapshots add to a database, because an added change costs less than a merged
-        change. Empty after a failed merge, because a changelog may be damaged, and a snapshot
-        repairs the damage.
+        Empty if snapshots are incremental, because an incremental snapshot costs less than a merge.
+        Empty after a failed merge, because a changelog may be damaged, and a snapshot repairs the
+        damage.
         """
         if _adds(attempt) or self._merge_has_failed:
             return ()
@@ -202,8 +202,8 @@ class SubtaskSnapshots:
         return KeptState.of(self._key_groups, handles, self._rows, entries, adds=_adds(attempt))
 
     def named(self, base: Handles, attempt: EpochAttempt) -> Handles:
-        """Return the files for the attempt's barrier: `base`, the start of the epoch, or `base`
-        shortened by a finished snapshot or merge. The attempt's own changelog is not included."""
+        """Return the files for the attempt's barrier, without the attempt's own changelog: the
+        files `base` of the epoch's base, or `base` shortened by a finished snapshot or merge."""
         if self._pending is None:
             return base
         if self._pending.is_awaited:
@@ -235,8 +235,8 @@ class SubtaskSnapshots:
         return without_empty_ends(handles, self._key_groups, self._rows)
 
     def show_alive(self) -> None:
-        """Protect the files of a pending snapshot from the orphan sweep, if a sign of life is
-        due."""
+        """Put a sign of life, if due, beside the files of a pending snapshot or merge, see
+        unnamed_files."""
         pending = self._pending
         if pending is not None:
             pending.unnamed.show_alive(partial(self._maintenance.signs.submit, self._url))
@@ -247,5 +247,6 @@ class SubtaskSnapshots:
 
 
 def _adds(attempt: EpochAttempt) -> bool:
-    """Return True if snapshots of this operator add to a database."""
+    """Return True if the operator's snapshots are incremental: RocksDB's own files, of which only
+    new files are uploaded."""
     return attempt.spec.backend.kind == "rocksdb" and attempt.spec.backend.incremental

@@ -1,10 +1,10 @@
 """Protects files of an attempt from the orphan sweep until a barrier names the files.
 
-The sweep runs in any host. To the sweep, an unnamed file is as old as the newest object in the same
-directory (I8). So the host puts a sign of life, a small object, beside the files from time to time.
-A maintenance thread does so, and only for files that wait long: an epoch neither waits for a sign
-nor pays a request for a sign. After half of the grace period without a sign, a barrier must not
-name the files any more.
+Any host may run the sweep. The sweep counts an unnamed file as no older than the newest object in
+the same directory (I8). So the host puts a sign of life, a small object, beside the files from time
+to time. A maintenance thread puts the signs, and only for files that wait long: no epoch waits for
+a sign, and most epochs cost no request for a sign. After half of the grace period without a sign, a
+barrier must not name the files any more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SIGNS_IN_A_GRACE = 8
 
 
 class UnnamedFiles:
-    """The files of an attempt, from this moment on. `clock` gives seconds."""
+    """Files that an attempt writes from now on. `clock` gives seconds."""
 
     def __init__(self, attempt: EpochAttempt, clock: Callable[[], float]) -> None:
         self._url = attempt.request.store_url

@@ -21,8 +21,8 @@ from spark_state.subtasks.subtask_backends import Backend
 
 @dataclass(frozen=True, slots=True)
 class ProcessedEpoch:
-    """An epoch whose processor has run. `states_deleted`: number of states that the epoch
-    deletes."""
+    """An epoch whose processor has run. `base`: the start of the epoch; `arrival`: the input;
+    `output`: rows not yet sent; `states_deleted`: number of states that the epoch deletes."""
 
     attempt: EpochAttempt
     base: EpochStart
@@ -34,7 +34,8 @@ class ProcessedEpoch:
 @dataclass(frozen=True, slots=True)
 class WrittenEpoch:
     """An epoch whose files are durable; no barrier names the files yet. `changes`: rows of the
-    changelog; `handles`: files of the keyed state after the epoch."""
+    changelog; `handles`: files of the keyed state after the epoch; `operator_state`: object with
+    the operator state after the epoch, None without operator state."""
 
     processed: ProcessedEpoch
     changes: pa.Table
@@ -99,8 +100,9 @@ class WrittenEpoch:
         )
 
     def _states(self, backend: Backend) -> tuple[StateSchema, ...]:
-        """Return the states after the epoch. This epoch is the first epoch (`since`) of a state
-        that the base does not have, and of every state if the base is in another store."""
+        """Return the states after the epoch. `since` of a state, its first epoch, is taken from the
+        base. `since` is this epoch if the base does not have the state, or if the base is in
+        another store."""
         base, epoch = self.processed.base, self.processed.attempt.by.epoch
         held = () if base.is_taken_over else base.states
         since = {state.name: state.since for state in held}

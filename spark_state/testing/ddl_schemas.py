@@ -40,8 +40,8 @@ _VOID = re.compile(r"(?i)(?<=[\s<,:])void\b(?=\s*(?:[,>]|$|not\b))")
 
 
 def schema_of(given: types.StructType | str, what: str) -> types.StructType:
-    """Return a schema, given as a StructType or as DDL text. `what`: owner of the schema, for
-    errors. Raises ConfigurationError for a text that is no schema."""
+    """Return a schema, given as a StructType or as DDL text. `what`: names the schema in errors.
+    Raises ConfigurationError for a text that is no schema."""
     if isinstance(given, types.StructType):
         return given
     if not isinstance(given, str):

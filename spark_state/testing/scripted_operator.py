@@ -83,7 +83,7 @@ class _InitialState:
 
 
 class ScriptedOperator:
-    """Processor of the row API or of Arrow, with the state that the batches leave.
+    """Runs a processor of the row API or of the Arrow API, batch by batch, and keeps its state.
 
     - `rows`: schema of the rows, a StructType or DDL text. `key`: the key columns in `rows`.
       `output`: schema of the processor's output.
@@ -304,8 +304,8 @@ class ScriptedOperator:
             ]
 
     def _table(self, rows: Iterable[Any]) -> pa.Table:
-        """Return the rows of all subtasks with their key groups, the rows of the initial state in
-        the first batch, the control rows, and the batch's time."""
+        """Return one table for all subtasks: the rows with their key groups, in the first batch the
+        rows of the initial state, the control rows, and in all rows the batch's time."""
         keyed, initial, has_time = self._rows, self._initial, self._event_times is not None
         columns = keyed.columns(rows)
         groups = keyed.key_groups(columns, MAX_PARALLELISM)

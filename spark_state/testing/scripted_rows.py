@@ -19,7 +19,8 @@ from spark_state.testing.ddl_schemas import schema_of
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """Rows with a key. `what`: name of the rows, for errors. `keys`: the key columns."""
+    """Converter for rows with a key. `what`: name of the rows, for errors. `schema`: schema of the
+    rows. `keys`: names of the key columns."""
 
     what: str
     schema: StructType
@@ -27,8 +28,8 @@ class KeyedRows:
 
     @classmethod
     def of(cls, what: str, given: StructType | str, key: str | Sequence[str]) -> KeyedRows:
-        """Return rows with this schema and key. Raises ConfigurationError for an invalid schema or
-        key."""
+        """Return the converter for rows with this schema and key. Raises ConfigurationError for an
+        invalid schema or key."""
         keyed = cls(what, schema_of(given, what), (key,) if isinstance(key, str) else tuple(key))
         for name in keyed.keys:
             keyed.check_has(name)
@@ -62,7 +63,7 @@ class KeyedRows:
             )
 
     def columns(self, rows: Iterable[Any]) -> list[Any]:
-        """Return the columns of rows. A row is a tuple, a Row or a dict."""
+        """Convert rows to Arrow columns. A row is a tuple, a Row or a dict."""
         values = [self._values(row) for row in rows]
         return [
             pa.array([row[index] for row in values], field.type)

@@ -74,8 +74,11 @@ final class CowStatePlaceException(message: String) extends CowStateException(me
 
 object CowStatePlaceException {
   /**
-   * @param place place of the state of the checkpoint
-   * @param asked place in the configuration of the session
+   * Error for a state in another place than the session's configuration names.
+   *
+   * @param root  <checkpoint>/state
+   * @param place place of the checkpoint's state
+   * @param asked place in the session's configuration
    */
   def elsewhere(root: Path, place: String, asked: String): CowStatePlaceException =
     new CowStatePlaceException(
@@ -95,7 +98,7 @@ private[cowstate] object WaysOut {
   val RestoreOrRestart: String =
     s"from a copy, or restart the query from a batch before it: $Section"
 
-  /** @param batch latest batch that may run again */
+  /** Advice for a lost file. `batch`: latest batch with which the query can restart. */
   def restoreOrRestartFrom(batch: Long): String =
     s"from a copy, or restart the query from batch $batch or an earlier one: $Section"
 
@@ -112,7 +115,10 @@ private[cowstate] object WaysOut {
 }
 
 /**
- * @param heldBytes bytes that the store of `owner` holds
+ * Raised if the state of an executor would exceed the limit of its memory. Nothing was changed.
+ *
+ * @param owner     name of the store that needs the memory
+ * @param heldBytes bytes that this store holds
  * @param bytes     bytes that all stores of the executor would hold
  */
 final class CowStateMemoryLimitException(
@@ -179,7 +185,7 @@ object CowStateBusyException {
       "batch.persist() before the batch is used")
 }
 
-/** @param file missing file, or a pattern of its possible names */
+/** Raised for a missing file. `file`: the missing file, or a pattern of its possible names. */
 final class CowStateMissingException(message: String, val file: String)
   extends CowStateException(message)
 

@@ -76,7 +76,7 @@ object RowChecksums {
 /**
  * Checksums of rows, verified at every `ratio`-th read.
  *
- * @param owner owner of the rows, for the error
+ * @param owner name of the store, for the error
  * @param ratio number of reads of which one is verified; 0 if no read is verified. Reads by several
  *              threads at once may count as one read
  */

@@ -27,9 +27,10 @@ private[cowstate] object ChangeFeed {
   type Change = (RecordType.Value, UnsafeRow, UnsafeRow, Long)
 
   /**
-   * Return the changes that lead to a state, from version `startVersion` on. If the changes that
-   * made a state on the way are missing, return this state on the left. The changes of an adopted
-   * checkpoint come from its deltas.
+   * Return the changes that lead to the state `end`, from version `startVersion` on. If the changes
+   * that made one of the states from `startVersion` to `end` are missing, return this state on the
+   * left. In an adopted checkpoint, the changes of earlier versions come from the deltas of Spark's
+   * provider.
    */
   def to(
       end: StateId,

@@ -5,7 +5,10 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
   StateFileName
 }
 
-/** Damaged snapshots and merged files that a restore has found, and does not use. */
+/**
+ * Damaged files that a restore has found, and does not use. `own`: snapshots and merged files of
+ * cowstate. `adopted`: versions of snapshots of Spark's provider, in an adopted checkpoint.
+ */
 private[cowstate] final case class Damaged(
     own: Set[StateFileName] = Set.empty, adopted: Set[Long] = Set.empty) {
   def names: Seq[String] =

@@ -9,8 +9,9 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.memory.StateMemor
 /**
  * A state in memory, with the known facts about the state's files.
  *
- * @param at      state at the time of loading
- * @param listing generation for a writer that saw the directory at the time of loading
+ * @param at      id of the loaded state
+ * @param listing first generation of new files (see StateFileName), above all generations that the
+ *                directory had at the time of loading
  */
 private[cowstate] final class LoadedState(
     val memory: StateMemory,

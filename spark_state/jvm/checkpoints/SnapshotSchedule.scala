@@ -146,8 +146,8 @@ object SnapshotSchedule {
   private final case class ChangeFile(name: StateFileName, bytes: Long) {
     def isSmall: Boolean = bytes < SmallBytes
     /**
-     * Number of merges that led to the file, and true if the file is small. Files are merged only
-     * with files of the same sort.
+     * Two values: number of merges that led to the file; true if the file is small. Files are
+     * merged only with files for which both values are the same.
      */
     def sort: (Int, Boolean) =
       ((63 - java.lang.Long.numberOfLeadingZeros(name.versions)) / 6, isSmall)

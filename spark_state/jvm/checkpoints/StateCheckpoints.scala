@@ -25,7 +25,7 @@ import org.apache.spark.sql.types.StructType
 /**
  * Description of the content of a store's files.
  *
- * @param owner owner of the rows, for errors about rows
+ * @param owner name of the store, for errors about rows
  */
 final case class StateFileContent(
     keySchema: StructType,
@@ -249,10 +249,10 @@ final class StateCheckpoints(
   }
 
   /**
-   * True if a snapshot or merged file is whole, so that the files replaced by the file may be
-   * deleted. A merged file is read to the end, because after the deletion no other file has the
-   * changes. Of a snapshot only the footer is read, which a truncated file does not have: if the
-   * rows are damaged, the snapshot before is still there.
+   * True if a snapshot or merged file is whole, so that the files that it replaces may be deleted.
+   * A merged file is read to the end, because after the deletion no other file has the changes. Of
+   * a snapshot only the footer is read: a truncated snapshot has no footer, and if the rows of a
+   * snapshot are damaged, the previous snapshot is still there.
    */
   def isWhole(name: StateFileName): Boolean =
     try {

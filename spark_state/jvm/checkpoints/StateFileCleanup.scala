@@ -35,8 +35,8 @@ private[cowstate] final class StateFileCleanup(
   }
 
   /**
-   * Return the files to delete. Checks each replacing file, unless an earlier call has found it
-   * whole.
+   * Return the files to delete. Checks each file that replaces deleted files, unless an earlier
+   * call has found the file whole. `cut`: truncated files, which replace no file.
    */
   @tailrec
   private def unneeded(

@@ -18,11 +18,11 @@ final case class Lineage(
 }
 
 /**
- * Files to delete, and the files that replace the deleted files. The replacing files must be whole.
+ * Files to delete, and `standIns`, the files that replace the deleted files and must be whole.
  */
 final case class Deletable(
     files: Seq[StateFileName], adopted: Seq[HdfsStateFile], standIns: Seq[StateFileName]) {
-  /** Names with their versions. */
+  /** Names of the files to delete, each with the version of the file. */
   def names: Seq[(Long, String)] =
     files.map(f => f.version -> f.toString) ++ adopted.map(f => f.version -> f.toString)
 }
@@ -42,7 +42,7 @@ final class StateFiles(
       state -> files.toSeq.sortBy(file => (-file.versions, -file.generation))
     }
 
-  /** Generation of a writer after seeing this listing. */
+  /** Generation for a writer that has seen this listing: above all generations in the listing. */
   def nextGeneration: Long = names.map(_.generation).maxOption.getOrElse(0L) + 1
 
   def latestOwn: Option[Long] = names.map(_.version).maxOption
@@ -50,8 +50,9 @@ final class StateFiles(
   def latestVersion: Option[Long] = (latestOwn ++ adopted.latestVersion).maxOption
 
   /**
-   * Return this listing without the rescaled files of `version` for a number of partitions that the
-   * query does not have at `version`. `partitions` is called only if there are rescaled files.
+   * Return this listing. Of the rescaled files of `version`, keep only the files for the number of
+   * partitions that the query has at `version`. `partitions` returns this number, and is called
+   * only if there are rescaled files.
    */
   def dealtOut(version: Long, partitions: Long => Int): StateFiles = {
     val rescaled = names.filter(file => file.isRescaled && file.version == version)
@@ -72,11 +73,11 @@ final class StateFiles(
       .maxByOption(file => (file.generation, file.attempt))
 
   /**
-   * Return the state that counts as `version`: the state with checkpoint id `unique` if given, else the state
-   * of the highest generation. None if there is no file of the version. The generation of a state
-   * is the generation of its changelog. Snapshots and merged files are written later, so their
-   * generations are used only if the changelog is gone. A rescaled state has two ids, a new id and
-   * the id of the replaced state, because the commit log may hold either.
+   * Return the state that counts as `version`: the state with checkpoint id `unique` if given,
+   * otherwise the state of the highest generation. None if there is no file of the version. The
+   * generation of a state is the generation of its changelog. Snapshots and merged files are
+   * written later, so their generations are used only if the changelog is gone. A rescaled state
+   * has two ids, a new id and the id of the replaced state, because the commit log may hold either.
    */
   def stateAt(version: Long, unique: Option[String]): Option[StateId] = {
     if (version == 0) return Some(StateId.Empty)
@@ -116,7 +117,7 @@ final class StateFiles(
 
   /**
    * Return the lineage of a state. Files that cover many versions are preferred. If a file is
-   * missing, return on the left the state on the way to which no file leads. Files in `damaged` are
+   * missing, return on the left the earlier state to which no file leads. Files in `damaged` are
    * not used. If `fromSnapshot` is given, only the snapshot of version `fromSnapshot` is used.
    */
   def lineageOf(
@@ -180,9 +181,9 @@ final class StateFiles(
     }
 
   /**
-   * Return the changelogs that lead to a state, from version `startVersion` on. On the left, return
-   * the state on the way to which no changelog leads. Merged files are not used, because a merged
-   * file does not tell the changes of single versions apart.
+   * Return the changelogs that lead to a state, from version `startVersion` on. If a changelog is
+   * missing, return on the left the state to which no changelog leads. Merged files are not used,
+   * because a merged file does not tell the changes of single versions apart.
    */
   def changelogsTo(state: StateId, startVersion: Long): Either[StateId, Seq[StateFileName]] = {
     var chain = List.empty[StateFileName]
@@ -204,7 +205,8 @@ final class StateFiles(
    *
    *   - Files older than the two newest snapshots usable for a restore of `oldest`. Two snapshots
    *     are kept, in case the newer snapshot is damaged.
-   *   - Parts of a merged file, if the version of the merged file is before `oldest`.
+   *   - Files of changes that are part of a merged file, if the version of the merged file is
+   *     before `oldest`.
    *
    * Files in `damaged` replace no files.
    */
@@ -227,7 +229,7 @@ final class StateFiles(
 
   /**
    * True if there is a snapshot between the first and the last version of a merged file. A lineage
-   * from this snapshot needs the parts of the merged file.
+   * from this snapshot needs the files of changes that are part of the merged file.
    */
   private def hasSnapshotInside(merged: StateFileName): Boolean =
     snapshots.keys.exists(s => s.version > merged.from.get.version && s.version < merged.version)

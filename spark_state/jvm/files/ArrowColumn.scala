@@ -10,17 +10,18 @@ private[cowstate] object ColumnType {
 }
 
 /**
- * Column of a state file:
+ * Column of a state file. The columns are chosen by the first record batch, before the second
+ * record batch is known:
  *
- *   key          binary of one width if all keys have one width, else binary; never null, except
- *                for the keys that `other_key` has
- *   other_key    binary, only beside a `key` of one width in a file of several record batches: in a
- *                record batch whose keys have not all this width, all keys; otherwise null
- *   value        as `key`; null: the key was removed, or `other_value` has the value
+ *   key          binary of fixed width if all keys of the first record batch have one width (of at
+ *                most 256 bytes), otherwise binary. Null only in record batches whose keys are in
+ *                `other_key`
+ *   other_key    binary; only if `key` has a fixed width and the file has several record batches.
+ *                If a record batch has a key of another width, all keys of the record batch are
+ *                here; otherwise null
+ *   value        as `key`; null: the key was removed, or the value is in `other_value`
  *   other_value  as `other_key`
- *   checksum     int32, never null, in files of rows with checksums only (see RowChecksums)
- *
- * The columns are written before the second record batch is known.
+ *   checksum     int32, never null; only in files of rows with checksums (see RowChecksums)
  */
 private[cowstate] final case class ArrowColumn(name: String, isNullable: Boolean, kind: ColumnType)
 

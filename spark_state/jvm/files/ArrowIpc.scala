@@ -11,8 +11,8 @@ import org.apache.arrow.flatbuf.{MetadataVersion, RecordBatch, Schema, Type}
 
 /**
  * Arrow IPC messages of a state file (https://arrow.apache.org/docs/format/Columnar.html). A
- * message is FF FF FF FF, its length as int, a flatbuffer, and padding to 8 bytes. The buffers of a
- * record batch follow the message.
+ * message is FF FF FF FF, the length of the rest of the message as int, a flatbuffer, and padding
+ * to 8 bytes. The buffers of a record batch follow the message.
  */
 private[cowstate] object ArrowIpc {
   val Magic: Array[Byte] = "ARROW1".getBytes(UTF_8)

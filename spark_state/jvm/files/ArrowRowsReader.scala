@@ -71,7 +71,7 @@ final class StateFileBatch private[cowstate] (
  * differ from the written bytes, and StateFileReadException if the file cannot be read now; both
  * name the file.
  *
- * @param owner owner of the rows, for Spark's error about a row
+ * @param owner name of the store, for Spark's error about a row
  */
 final class ArrowRowsReader(input: StateFileInput, name: String, owner: String) {
   private val footer = verified("its footer") {

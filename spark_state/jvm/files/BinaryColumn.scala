@@ -10,7 +10,7 @@ import org.apache.spark.unsafe.Platform
 /**
  * Growing rows of a record batch, for the column `name` of a file. If all rows of the first record
  * batch have one width, the column has this width. Arrow then stores no offsets, which compress
- * badly. Record batches with rows of another width go to a column beside it, see ArrowColumn.
+ * badly. Record batches with rows of another width go to a second column, see ArrowColumn.
  */
 private[cowstate] final class BinaryColumn(name: String, isNullable: Boolean) {
   import BinaryColumn._
@@ -50,8 +50,8 @@ private[cowstate] final class BinaryColumn(name: String, isNullable: Boolean) {
   }
 
   /**
-   * Choose the columns of the file by the rows of the first record batch. `isLast`: it is the only
-   * record batch.
+   * Choose the columns of the file by the rows of the first record batch. `isLast`: true if the
+   * file has no other record batch.
    */
   def choose(isLast: Boolean): Unit = {
     val isFixed = rowWidth > 0 && rowWidth <= MostWidth
@@ -161,8 +161,8 @@ private object BinaryColumn {
   private val Several = -1
 
   /**
-   * Limit for the width of a column, because a null takes the width, too. The offset of a wider row
-   * is a small part of the row.
+   * Limit for the fixed width of a column. In a column of fixed width, a null takes the width, too.
+   * Wider rows are stored with offsets, because an offset is small compared to such a row.
    */
   private val MostWidth = 256
 

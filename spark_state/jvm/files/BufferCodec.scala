@@ -44,7 +44,7 @@ private[cowstate] object BufferCodec {
   private val MaxArrayBytes = Int.MaxValue - 8
   private val Level = 1
 
-  /** Decode the buffer that takes `length` bytes of `body` from `offset` on, with its prefix. */
+  /** Decode the buffer, with its length prefix, in `length` bytes of `body` from `offset` on. */
   def decode(body: Array[Byte], offset: Int, length: Int): Array[Byte] = {
     if (length == 0) return Array.emptyByteArray
     val size = ByteBuffer.wrap(body).order(ByteOrder.LITTLE_ENDIAN).getLong(offset)

@@ -31,7 +31,7 @@ private[cowstate] object StateFileMetadata {
   val FooterChecksum = "cowstate.footer_crc32"
   val NoChecksum = "00000000"
 
-  /** `schemas` are the schemas of key and value, see `packed`. */
+  /** Return the metadata that the name gives. `schemas`: schemas of key and value, see `packed`. */
   def header(name: StateFileName, schemas: String): Seq[(String, String)] = Seq(
     Format -> FormatVersion,
     Kind -> name.kind,

@@ -15,8 +15,9 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
 }
 
 /**
- * The gateway of this executor: a process that the first request starts. If the process dies, the
- * next request starts another gateway. Connections are kept for later requests to the same store.
+ * The gateway of this executor: a Python process that calls object stores through fsspec. The first
+ * request starts the process. If the process dies, the next request starts another gateway.
+ * Connections are kept for later requests to the same store.
  */
 private[cowstate] object Gateway extends Logging {
   private val Format = 1
@@ -110,8 +111,8 @@ private[cowstate] final class GatewayStartException(message: String, cause: Thro
 private[cowstate] final class GatewayKilledException(message: String) extends IOException(message)
 
 /**
- * Raised if the gateway is alive but does not answer. If it answered no request at all, it was
- * ended.
+ * Raised if the gateway is alive but does not answer. If the gateway answered no request at all,
+ * the gateway was ended.
  */
 private[cowstate] final class GatewayUnreachableException(message: String, cause: IOException)
   extends IOException(message, cause)

@@ -75,7 +75,7 @@ private[cowstate] final class GatewayObjects(val location: StoreLocation) extend
     answer
   }
 
-  /** @param bytes number of bytes that the request moves */
+  /** Make a request, and return the answer. `bytes`: number of bytes that the request moves. */
   private def answerTo(
       what: String, fields: Seq[JField], body: ByteBuffer, bytes: Long): GatewayAnswer = {
     val failing = new GatewayOutage(location.retrySeconds)

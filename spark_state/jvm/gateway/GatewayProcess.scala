@@ -60,10 +60,10 @@ private[cowstate] final class GatewayProcess private (python: String, process: P
 
   /**
    * Handle a request that began at `sinceNs` and has no answer for too long. The gateway is ended,
-   * unless the gateway has answered another request since: then only one store is silent, and the
-   * requests to other stores go on. Each silent request keeps a thread of the gateway, so after too
-   * many silent requests the gateway is ended anyway. Returns the action taken, for the error
-   * message.
+   * unless the gateway has answered another request since `sinceNs`: then only one store is silent,
+   * and the requests to other stores go on. Each silent request keeps a thread of the gateway, so
+   * after too many silent requests the gateway is ended anyway. Returns the action taken, for the
+   * error message.
    */
   def keepsSilent(sinceNs: Long): String =
     if (lastAnswerNs - sinceNs > 0 && silentRequests.incrementAndGet() < MostSilentRequests) {

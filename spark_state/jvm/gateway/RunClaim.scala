@@ -109,7 +109,7 @@ private[cowstate] final class RunClaim(
     path.getFileSystem(conf).makeQualified(path).toString
   }
   private val claiming = new ReentrantLock
-  /** Number of failed claims, and the last failure. Changed only by the owner of `claiming`. */
+  /** Number of failed claims, and the last failure. Changed only under the lock `claiming`. */
   @volatile private var failures = 0
   @volatile private var failure: Throwable = _
   @volatile private var held = false

@@ -18,8 +18,8 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.files.LocalStateD
 
 /**
  * Place of a checkpoint's state in an object store: a small file of the checkpoint,
- * `<checkpoint>/state/cowstate-store.json`. The marker is the truth: a session that names no store
- * also reads and writes there.
+ * `<checkpoint>/state/cowstate-store.json`. The marker decides: a session that names no store also
+ * reads and writes at the place in the marker.
  *
  *   {"body":{"directory":"<query id>","url":"s3://bucket/prefix"},
  *    "checksum":"<sha256>","format":"cowstate/state-place","version":1}
@@ -64,8 +64,8 @@ private[cowstate] object StateMarker {
   }
 
   /**
-   * Write the marker of a checkpoint without a marker, and read the result: another task may have
-   * been first. All tasks of a run write the same marker.
+   * Write the marker, unless the checkpoint has one. Return the checkpoint's marker, which another
+   * task may have written first. All tasks of a run write the same marker.
    */
   def create(root: Path, conf: Configuration, marker: StateMarker): StateMarker = {
     writeOnce(new Path(root, Name), conf, marker.text)

@@ -67,8 +67,8 @@ final case class ConvertedStore(
 
 /**
  * Converts the state of a checkpoint from the files of one provider to the files of another
- * provider, in a Spark job with a task for each store and partition. The providers' own interfaces
- * read and write.
+ * provider, in a Spark job with a task for each store and partition. The job reads and writes
+ * through the interfaces of the providers.
  *
  * Each attempt writes into a directory of its own below `scratch` and reads its files back: the
  * rows must be as many as the rows read from the source, with the same bytes.

@@ -37,7 +37,7 @@ final case class RescaleOrder(
 
 /**
  * Columns of the key that decide upon the partition of a row. Empty if the store has one partition
- * only.
+ * only. `error`: reason why the columns are not known.
  */
 final case class PartitioningOfStore(
     operator: Long, store: String, columns: Seq[String], error: Option[String] = None)
@@ -54,9 +54,10 @@ final case class RescaledPartition(
 /**
  * Gives the state of a checkpoint another number of partitions, in a Spark job.
  *
- *   a task for each store and old partition   reads its files, see FoldedRows, and sends each row to
- *                                             the new partition of the row
- *   a task for each store and new partition   writes the arriving rows to a file, and reads it back
+ *   a task for each store and old partition   reads the files of the partition, see FoldedRows, and
+ *                                             sends each row to the new partition of the row
+ *   a task for each store and new partition   writes the arriving rows to a file, and then reads
+ *                                             and checks the file
  *
  * The rows go through Spark's shuffle, so a task holds a few buffers only. RescalingTasks lists the
  * checks on the way.

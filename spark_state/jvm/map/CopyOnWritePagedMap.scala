@@ -51,7 +51,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   /** Least event time of each page, for the RowTime of the last search for old rows. */
   private var zones: Option[ZoneMap] = None
   /**
-   * `following`: the record behind the last record read, 0 if there is none. `readsInOrder`: true
+   * `following`: the record after the last record read, 0 if there is none. `readsInOrder`: true
    * if reads follow the order of the records.
    */
   private var following = 0L
@@ -103,7 +103,7 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /**
    * Give all memory back, except for pages that views read. The map cannot be used afterwards, not
-   * even to report as absent a key looked for before.
+   * even to look for a key that an earlier search did not find.
    */
   def close(): Unit = synchronized {
     fetched.clear()
@@ -121,9 +121,10 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /**
-   * Find a key's record as `find` does, but first try the record behind the last record read. A
-   * join looks for old rows in the order of arrival, and records lie in the same order. Then the
-   * next record is likely the key's, and in the processor's cache; the line of the table is not.
+   * Find a key's record as `find` does, but first try the record after the last record read. A join
+   * looks for old rows in the order of arrival, and the records lie in this order. So the next
+   * record is likely the key's record. The next record is also in the processor's cache, while the
+   * key's line of the hash table probably is not.
    */
   private def findToRead(key: UnsafeRow): Long = {
     val address =
@@ -256,9 +257,10 @@ private[cowstate] final class CopyOnWritePagedMap(
     synchronized(opened(new MapView(this, records.contents(), epoch, records.headerBytes)))
 
   /**
-   * Read the times of entries added since the last call for the same time. Call before
-   * `openOldRows`. A call may read all entries, so it takes the lock of the map page by page.
-   * Between two pages another thread may only read the map: the caller is the only writer.
+   * Read the event times of the entries added since the last call with the same `time`; after a
+   * call with another `time`, of all entries. Call before `openOldRows`. A call may read all
+   * entries, so it takes the lock of the map page by page. Between two pages another thread may
+   * only read the map: the caller is the only writer.
    */
   def readTimes(time: RowTime, keyFields: Int, valueFields: Int): Unit = {
     if (!zones.exists(_.times.isOf(time, keyFields, valueFields))) {
@@ -291,9 +293,9 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /**
-   * Compact if many bytes are dead. Call after records died; `diedBytes`: their bytes, if there may
-   * be many. A late compaction copies less, because more records of the freed pages are dead by
-   * then. So compaction waits until the dead bytes reach a limit.
+   * Compact if many bytes are dead. Call after records died. `diedBytes`: bytes of the records that
+   * died, if many may have died. A late compaction copies less, because more records of the freed
+   * pages are dead by then. So compaction waits until the dead bytes reach a limit.
    */
   def compactIfDue(diedBytes: Long = 0): Unit = synchronized {
     if (records.deadBytes >= compactAt) {

@@ -3,9 +3,11 @@ package org.apache.spark.sql.execution.streaming.state.cowstate.map
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, Expression, UnsafeRow}
 
 /**
- * Time that decides when a row is too old, in the unit of the search's end.
+ * Time of a row, which decides if the row is too old. In the unit of the limit with which a search
+ * for old rows compares the time.
  *
  * @param expression expression of type long, bound to the fields of the key or of the value
+ * @param isOfKey    true if the expression is bound to the key
  */
 private[cowstate] final case class RowTime(expression: Expression, isOfKey: Boolean) {
 

@@ -26,7 +26,7 @@ private[cowstate] final class VersionedState(
     versionsToRetain: Int,
     start: StateId) {
   private var newest = start
-  /** Undo logs of committed versions, newest first. Each log is paired with the state before it. */
+  /** Undo logs of committed versions, newest first, each with the state to which it leads back. */
   private val older = new util.ArrayDeque[(StateId, UndoLog)]
   private var writing: UndoLog = _
   @volatile private var broken = false

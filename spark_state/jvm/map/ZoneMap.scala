@@ -10,9 +10,9 @@ import org.apache.spark.unsafe.Platform
  * arrive at about the same time lie in the same pages.
  *
  * The least time of a page is never above the times of its live records. It may be below, because
- * records die. Records added to a page since the last read are read at the next request, from
- * whatever source: puts, undoing, or compaction. A change in place must be reported with `changed`.
- * The map takes 16 bytes a page, not charged to any account.
+ * records die. Records added to a page, whether by puts, undoing, or compaction, are read at the
+ * next request. A change in place must be reported with `changed`. The zone map takes 16 bytes for
+ * each page, not charged to any account.
  */
 private[cowstate] final class ZoneMap(records: RecordPages, val times: TimeReader) {
   import RecordPages._

@@ -39,11 +39,12 @@ import sun.nio.ch.DirectBuffer
  * task, and may need more memory to do so. So an interrupt must neither stop nor close the writer
  * that makes the files grow. An interrupt closes a channel of Java; a RandomAccessFile stays open.
  *
- * A write at a random place of a large file costs a block of the disk. So records are changed in
- * place only in the newest pages, where the system writes anyway.
+ * A small change at a random place of a large file makes the system write a whole block of the
+ * disk. So records are changed in place only in the newest pages, which the system has to write
+ * anyway.
  *
  * @param directory place of the files
- * @param owner     owner of the state, for errors
+ * @param owner     name of the store, for errors
  */
 private[cowstate] final class MappedMemory(
     val account: MemoryAccount, directory: Path, owner: String) extends StateMemory {

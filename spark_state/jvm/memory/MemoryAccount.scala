@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.CowStateMemo
  *
  * @param limitBytes limit of the total over all stores of the executor; exceeding the limit fails
  *                   the allocation
- * @param owner      owner of the state, for the error
+ * @param owner      name of the store, for the error
  */
 final class MemoryAccount(limitBytes: Long, val owner: String) {
   private var held = 0L

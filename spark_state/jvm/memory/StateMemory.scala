@@ -12,8 +12,8 @@ import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET, LONG_ARRAY_OFFSET}
 
 /**
  * A block of memory of a state, and the only way to its address. (`base`, `start`) is the address
- * of the first byte in the sense of Platform. `bytes` are charged. `holder` is an object that must
- * stay reachable while the block is used, if not `base` itself.
+ * of the first byte in the sense of Platform. `bytes` is the number of charged bytes. `holder` is
+ * the object that must stay reachable while the block is used, if not `base` itself.
  *
  * A block is revoked when its memory is unmapped: `start` then throws. So a caller asks for the
  * address anew under each lock, and never keeps the address longer. Blocks are revoked under the
@@ -30,7 +30,7 @@ private[cowstate] final class Block(
     first
   }
 
-  /** Stop giving out the address. `owner` names the owner of the state, for the error. */
+  /** Stop giving out the address. `owner`: name of the store, for the error. */
   def revoke(owner: String): Unit = {
     revokedFrom = owner
     if (copiedTo != null) copiedTo.forget(number)
@@ -130,7 +130,7 @@ private[cowstate] trait StateMemory {
   /** Bytes of memory in files. The account counts the bytes on the heap. */
   def mappedBytes: Long
 
-  /** True if `bytes` more would be granted. */
+  /** True if `bytes` more may be allocated. */
   def permits(bytes: Long): Boolean
 
   /** True if `close` has given all blocks back. */

@@ -68,8 +68,8 @@ private[cowstate] object Evictions {
   }
 
   /**
-   * Return the time of a group's timeout and the end before which groups time out. The last field
-   * of a value has the time, in ms.
+   * Return the time of a group's timeout, and the last time at which groups time out in this batch.
+   * The last field of a value has the time, in ms.
    */
   private def byTimeout(
       groups: FlatMapGroupsWithStateExecBase,
@@ -90,7 +90,7 @@ private[cowstate] object Evictions {
 
   /**
    * Return the eviction of one side of a join, from the store of counts: a join that evicts
-   * iterates over the counts of its keys, no matter if the join evicts by key or by value.
+   * iterates over the counts of its keys, whether the join evicts by key or by value.
    */
   private def ofSide(
       side: JoinSide,

@@ -28,7 +28,11 @@ import org.apache.spark.unsafe.Platform
 private[cowstate] final case class StateLookup(
     key: Seq[Expression], store: String, only: Option[LookupResult] = None)
 
-/** Result of a lookup that is made for all rows: `isThere` is true if the store has the key. */
+/**
+ * Result that an earlier lookup must have had for a row: `isThere` is true if the store `store` had
+ * the row's key. The earlier lookup must be one without `only`, because such a lookup is made for
+ * all rows.
+ */
 private[cowstate] final case class LookupResult(store: String, isThere: Boolean)
 
 /**

@@ -7,8 +7,8 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.StateId
 import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.LoadedState
 
 /**
- * Reads one state. The caller owns the rows. The store uses `loaded` until the release of the store
- * or the end of the task: aggregations never release their stores.
+ * Reads one state. The caller owns the rows. The store uses `loaded` until the store is released or
+ * the task ends. The end of the task counts, because aggregations never release their stores.
  */
 private[cowstate] final class CowReadStore(
     store: ProvidedStore, loaded: LoadedState, state: StateId)

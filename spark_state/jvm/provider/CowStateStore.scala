@@ -51,9 +51,10 @@ private[cowstate] final class CowStateStore private (
     StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
 
   /**
-   * Return the name of the changelog, just before the first bytes are written. At this moment, all
-   * stores that the attempt writes for the partition get the same generation. So if another attempt
-   * makes the same version, the same attempt counts in each store.
+   * Return the name of the changelog. Called just before the first bytes of the changelog are
+   * written: at this moment, all stores that the attempt writes for the partition get the same
+   * generation. If two attempts make the same version, the changelog of the higher generation
+   * counts, so the same attempt counts in every store.
    */
   private def settledName(): StateFileName = attempt.synchronized {
     if (!isSettled) {
@@ -206,8 +207,8 @@ private[cowstate] final class CowStateStore private (
     }
 
   /**
-   * Begin to write the file. A join writes all rows, then commits its four stores one by one. When
-   * the first store commits, the other stores begin to write their files.
+   * Begin to write the changelog. A join writes all rows, then commits its four stores one by one.
+   * When the first store commits, the other stores begin to write their changelogs.
    */
   private def commitAhead(): Unit = if (phase == Updating) {
     phase = Ending
@@ -280,7 +281,7 @@ private[cowstate] final class CowStateStore private (
 private[cowstate] object CowStateStore {
   private sealed trait Phase
   private case object Updating extends Phase
-  /** The file is being written, and no row may change any more. */
+  /** The changelog is being written, and no row may change any more. */
   private case object Ending extends Phase
   private case object Committed extends Phase
   private case object Aborted extends Phase

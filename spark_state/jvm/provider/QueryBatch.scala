@@ -56,8 +56,8 @@ private[cowstate] final class QueryBatch(
   }
 
   /**
-   * Return the attempt upon which the task has begun in other stores of the same operator and
-   * partition.
+   * If the task is writing another store of the same operator and partition from the same version,
+   * return the id of the attempt that made the other store's base.
    */
   private def begunBeside: Option[String] = {
     val id = store.id

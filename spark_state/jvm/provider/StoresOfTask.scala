@@ -34,7 +34,7 @@ private[cowstate] final class WriteAttempt {
   private val begun = ConcurrentHashMap.newKeySet[StateStoreId]
   private val uncommitted = ConcurrentHashMap.newKeySet[StateStoreId]
 
-  /** Begin to write a store. Returns False if the attempt wrote the store before. */
+  /** Begin to write a store. Returns false if the attempt has begun the store before. */
   def begin(id: StateStoreId): Boolean = begun.add(id) && uncommitted.add(id)
 
   def committed(id: StateStoreId): Unit = uncommitted.remove(id): Unit
@@ -66,8 +66,10 @@ private[cowstate] object StoresOfTask {
   }
 
   /**
-   * Return the attempt of a store about to be written. If the task has written the store before, a
-   * new attempt begins. Likewise if somebody opens a store that the operator is writing.
+   * Return the attempt for a store about to be written. If the current attempt has begun the store
+   * before, a new attempt begins. If the operator is still writing the store (the caller is then a
+   * reader of the state that opens the store a second time), the new attempt is for this caller
+   * only: the operator keeps its own attempt.
    */
   def attemptAt(id: StateStoreId): WriteAttempt = {
     val current = attempts.get(id.checkpointRootLocation, id.operatorId, AllStores)

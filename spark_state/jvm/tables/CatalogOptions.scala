@@ -85,7 +85,7 @@ private[cowstate] final class CatalogOptions private (
 
   /**
    * Return the options that ask the source in Python if a table may have these options and
-   * `columns`. If `columns` is None, the question is only if the catalog may have the properties.
+   * `columns`. If `columns` is None, the source checks only the names in TBLPROPERTIES.
    *
    * @param beside      names in TBLPROPERTIES
    * @param mayLackKeys true if the keys may come with the write that creates the table

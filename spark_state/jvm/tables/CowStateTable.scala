@@ -92,7 +92,7 @@ private[cowstate] final class SourceOfScan(shared: PythonDataSourceV2) extends P
     shared.getOrCreateDataSourceInPython(shortName, options, columns)
 }
 
-/** Scan builder. The scan gives the columns that the query needs, of the columns of the table. */
+/** Scan builder whose scan gives only those columns of the table that the query needs. */
 private[cowstate] final class ScanOfNeededColumns(
     source: PythonDataSourceV2, columns: StructType, options: CaseInsensitiveStringMap)
   extends PythonScanBuilder(source, CowStateTableProvider.Name, columns, options)

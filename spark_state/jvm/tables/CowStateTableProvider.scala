@@ -93,7 +93,7 @@ object CowStateTableProvider {
     source
   }
 
-  /** True if a table is being created. For a table to load, Spark passes a plain map. */
+  /** True if Spark creates the table. To load an existing table, Spark passes a plain map. */
   private def isNew(properties: JavaMap[String, String]): Boolean =
     properties.isInstanceOf[CaseInsensitiveStringMap]
 }

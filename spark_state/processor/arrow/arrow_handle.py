@@ -14,8 +14,8 @@ from spark_state.state_descriptor import StateDescriptor
 
 
 class ArrowProcessorHandle(DeclaringHandle):
-    """Handle for states of many keys, see `states`, and for operator state, as in the other
-    APIs."""
+    """Handle whose states and timers take many keys in one call, see `states`. Operator state works
+    as in ProcessorHandle."""
 
     _timers: ArrowTimers | RefusedState
 

@@ -33,13 +33,14 @@ class ArrowStatefulProcessor(ABC):
     """Processor for `transform_with_state_in_arrow`. The processor is pickled; create objects that
     cannot be pickled in `init`.
 
-    With an initial state, the processor needs one more method. The method gets all rows of some
-    keys, before the first rows of a query:
+    With an initial state, the processor needs one more method. Each call gets all initial rows of
+    some keys. The calls come before the first call of `handleInputBatch`:
 
         def handleInitialBatch(self, batch: KeyedBatch, timerValues: TimerValues) -> None
 
     With broadcast streams, the processor needs a method for the rows of the streams. Each call gets
-    one table, before the keyed rows:
+    the rows of one stream in the epoch, as one table. The calls come before the calls for keyed
+    rows:
 
         def handleBroadcastRows(self, name: str, rows: Iterator[pa.Table], state) -> None
     """

@@ -41,8 +41,8 @@ def handle_initial_batches(size: BlockSize, run: EpochRun) -> Iterator[Any]:
 def fire_timers_in_bulk(
     size: BlockSize, timers: str, until_ms: UntilMs, run: EpochRun
 ) -> Iterator[Any]:
-    """Call `handleExpiredTimers` for all due timers, see Step, and delete the timers. The order of
-    the timers is the order of `fire_timers`. `size.rows`: the greatest number of timers in one
+    """Call `handleExpiredTimers` for all due timers, see Step, and delete the timers. The timers
+    are in the same order as in `fire_timers`. `size.rows`: the greatest number of timers in one
     call; `timers`: name of the state with the timers."""
     due = run.backend.due_timers(timers, until_ms(run.timer_values))
     held = run.backend.timers(timers)

@@ -1,10 +1,10 @@
 """Conversion of a processor's columns to a struct array of a given type.
 
-Columns are matched by name, in any order; columns with the same name by position. A value changes
-its type only if the value stays the same: between integers, fractions and decimals that hold the
-value, between encodings of text, between units of timestamps. A number never becomes text. As in
-the row API, a double in a float column is rounded, and a double beyond the range of floats is
-refused.
+Columns are matched by name, in any order; columns with the same name by position. A value is
+converted only if the new type can hold exactly the same value: between integers, floating-point
+numbers and decimals, between string and large_string, between units of timestamps. A number never
+becomes text. One exception, as in the row API: a double in a float column is rounded; a double
+beyond the range of floats is refused.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _KINDS = (
 def struct_of(given: Any, struct_type: pa.StructType, owner: str) -> pa.StructArray:
     """Convert `given` to structs of `struct_type`.
 
-    `given`: a pyarrow Table, RecordBatch or StructArray with the columns of `struct_type`; for a
-    single column also an array of pyarrow or numpy. `owner`: name for errors. Raises
+    `given`: a pyarrow Table, RecordBatch or StructArray with the columns of `struct_type`; if
+    `struct_type` has one field, also an array of pyarrow or numpy. `owner`: name for errors. Raises
     StateValueError naming column and types.
     """
     arrays = _columns(given, struct_type, owner)
@@ -123,8 +123,8 @@ def _as_type(array: Any, field: pa.Field[Any], owner: str) -> Any:
 
 
 def _as_number(array: Any, wanted: Any) -> Any:
-    """Cast numbers where Arrow does not check the values. Raises ArrowInvalid for a value that the
-    cast would change."""
+    """Cast numbers between types for which Arrow's own cast does not check the values. Raises
+    ArrowInvalid for a value that the cast would change."""
     if pa.types.is_integer(array.type):
         # For integers Arrow requires 19 digits before the decimal point, whatever the values.
         wide = pa.decimal128(min(19 + wanted.scale, 38), wanted.scale)

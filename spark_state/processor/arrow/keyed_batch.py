@@ -87,8 +87,8 @@ class Keys:
 
 
 def with_groups(keys: Any) -> Iterator[tuple[Key, int]]:
-    """Return each key in the form of states, with its key group. Raises StateValueError if `keys`
-    is not of class Keys."""
+    """Return each key in the form that state tables take, with the key's key group. Raises
+    StateValueError if `keys` is not of class Keys."""
     if not isinstance(keys, Keys):
         raise StateValueError(
             "states are asked with keys of a batch or of timers, such as batch.keys, not with a "
@@ -126,8 +126,8 @@ class KeyedBatch:
         return self.keys.take(self.key_index)
 
     def by_key(self, columns: pa.Table) -> pa.ListArray[Any]:
-        """Return a list of structs for each key. `columns`: a Table with one row for each row of
-        the batch.
+        """Group the rows of `columns` by key; return a list of structs for each key. `columns`: a
+        Table with one row for each row of the batch.
 
         Raises ValueError if `columns` is no Table or has another number of rows.
         """
@@ -149,9 +149,9 @@ class KeyedBatch:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredTimers:
-    """Due timers: `keys`, and `times_ms` of each key, int64, in milliseconds since 1970. The
-    earliest timer comes first; timers of the same time are in the order of the keys. A key occurs
-    once for each of its timers."""
+    """Due timers. `keys`: the key of each timer. `times_ms`: the time of each timer, int64, in
+    milliseconds since 1970. The earliest timer comes first; timers of the same time are in the
+    order of the keys. A key with several due timers occurs several times."""
 
     keys: Keys
     times_ms: pa.Int64Array

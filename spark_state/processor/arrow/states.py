@@ -1,8 +1,8 @@
-"""States of many keys. A call names keys; arguments and results are in the order of the keys.
+"""States of many keys. A call takes many keys; arguments and results are in the order of the keys.
 
 A value of a state is a row of a struct array; see `columns` for the accepted arguments. A refused
-call changes nothing. Expiry, files and reads work as with PySpark's states, because the tables are
-the same.
+call changes nothing. Expiry, files and reads work as with PySpark's states, because both kinds of
+states use the same tables.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ SetKey = Callable[[tuple[Any, ...], int], None]
 
 
 class ManyKeys:
-    """Base of the states of many keys. `set_key` sets the current key of `table`."""
+    """Base of the states of many keys. `table`: the state's table. `serializer`: converter of the
+    state's values. `set_key`: sets the current key of the table."""
 
     def __init__(self, table: Any, serializer: Any, set_key: SetKey) -> None:
         self._table = table
@@ -134,8 +135,9 @@ class ArrowListState(ElementState):
 
 
 class ArrowMapState(ElementState):
-    """State with one map per key. An empty map counts as no map. A call names pairs of a key and a
-    user key: for example `batch.keys_of_rows()` and a column of the rows."""
+    """State with one map per key. An empty map counts as no map. Most calls take keys and user keys
+    of equal length, such as `batch.keys_of_rows()` and a column of the rows: each key with the user
+    key at the same position is a pair."""
 
     _serializer: MapSerializer
 
@@ -219,7 +221,8 @@ ArrowState = ArrowValueState | ArrowListState | ArrowMapState
 
 
 def arrow_state(opened: OpenTable, set_key: SetKey) -> ArrowState | ArrowTimers:
-    """Return the state, or the timers, of an opened table for many keys."""
+    """Return the object with which a processor uses an opened table for many keys: a state, or
+    timers."""
     match opened.kind:
         case "value":
             return ArrowValueState(opened.table, opened.values, set_key)
@@ -232,7 +235,8 @@ def arrow_state(opened: OpenTable, set_key: SetKey) -> ArrowState | ArrowTimers:
 
 
 def values_of(given: Any, serializer: StructSerializer, length: int) -> list[Value]:
-    """Convert `given` to `length` values in the form of states. Raises StateValueError."""
+    """Convert `given` to a list of values in the form that state tables store. Raises
+    StateValueError for values of other types, and unless there are `length` values."""
     structs = struct_of(given, serializer.struct_type, serializer.owner)
     check_length(len(structs), length, serializer.owner)
     values: Any = serializer.from_arrow(structs)

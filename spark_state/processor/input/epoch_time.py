@@ -53,6 +53,6 @@ def no_time(time: EpochTime | None) -> TimerValues:
 
 
 def both_times(time: EpochTime | None) -> TimerValues:
-    """Return the batch's time and the watermark, for the other time modes. A subtask without a
-    known time has no rows, so no call sees the empty result."""
+    """Return the batch's time and the watermark, for time modes "ProcessingTime" and "EventTime".
+    If `time` is None, the subtask has no rows, so the processor never sees the empty result."""
     return TimerValues() if time is None else TimerValues(time.batch_ms, time.watermark_ms)

@@ -44,8 +44,8 @@ class EventTimes:
         return len(self.delays_ms)
 
     def reached_ms(self, table: pa.Table) -> tuple[int | None, ...]:
-        """Return how far the rows of `table` move each watermark, in ms; None without an event
-        time."""
+        """Return for each watermark the time in ms to which the rows of `table` move the watermark;
+        None if no row has an event time for the watermark."""
         latest_ms = self._latest_ms(table) if table.num_rows else {}
         return tuple(
             None if latest_ms.get(number) is None else latest_ms[number] - delay_ms
@@ -65,8 +65,9 @@ class EventTimes:
         return {0: None if micros is None else micros // _MICROS}
 
     def without_late(self, table: pa.Table, late_watermark_ms: int | None) -> pa.Table:
-        """Return the rows of `table` after the late watermark or without event time. Returns all
-        rows if there is no late watermark, or if the operator does not drop late rows."""
+        """Return the rows of `table` whose event time is after the late watermark, and the rows
+        without event time. Returns all rows if there is no late watermark, or if the operator does
+        not drop late rows."""
         if self.index is None or late_watermark_ms is None:
             return table
         if not (self.drops_late and table.num_rows):

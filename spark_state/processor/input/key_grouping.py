@@ -40,7 +40,8 @@ class InputLayout:
 
 @dataclass(frozen=True, slots=True)
 class KeyedInput:
-    """Rows grouped by key, in order: `counts[i]` rows of `rows` belong to `keys[i]`."""
+    """Rows grouped by key, in order: `counts[i]` rows of `rows` belong to `keys[i]`, and
+    `key_groups[i]` is the key group of `keys[i]`."""
 
     rows: pa.Table
     keys: list[tuple[Any, ...]]
@@ -120,8 +121,8 @@ def _is_text_of_few(column: Any) -> bool:
 
 
 def _order_of_few(column: Any) -> npt.NDArray[np.intp]:
-    """Return the indexes that sort the rows by a text column with few distinct values. Sort each
-    distinct value once, then the rows by the place of their values."""
+    """Return the indexes that sort the rows by a text column with few distinct values. Sorts the
+    distinct values first, then the rows by the places of their values in this order."""
     coded = column.combine_chunks().dictionary_encode()
     in_order = pc.sort_indices(coded.dictionary).to_numpy()
     # numpy sorts numbers of 16 bits in linear time.

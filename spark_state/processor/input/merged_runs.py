@@ -48,8 +48,8 @@ def merged_runs(
 
 
 def runs_together(runs: Sequence[pa.Table], part_bytes: int) -> int:
-    """Return how many runs to merge at once, at most. With too many runs, a head has few rows and
-    is read again for many parts, and each run costs time in each part."""
+    """Return the greatest number of runs to merge at once. With too many runs, a head has few rows
+    and is read again for many parts, and each run costs time in each part."""
     return max(min(part_bytes // (_ROWS_OF_HEAD * _mean_row_bytes(runs)), _MOST_RUNS), 2)
 
 
@@ -61,14 +61,14 @@ def _mean_row_bytes(runs: Sequence[pa.Table]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _MostOfPart:
-    """Size limit of a part. `row_bytes`: approximate size of a row."""
+    """Size limit of a part, in bytes. `row_bytes`: approximate size of a row."""
 
     part_bytes: int
     row_bytes: int
 
     def rows_of_each(self, runs: int) -> int:
-        """Return how many rows each of `runs` runs may add to a part, at most; the limit is at
-        least one."""
+        """Return the greatest number of rows that each of `runs` runs may add to a part; at least
+        one."""
         return max(self.part_bytes // runs // self.row_bytes, 1)
 
     def head(self, run: pa.Table, runs: int) -> pa.Table:

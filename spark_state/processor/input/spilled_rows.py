@@ -33,8 +33,9 @@ _SORTED = (KEYED_ROWS, INITIAL_ROWS)
 
 
 class SpilledInput:
-    """A RowsByKey with its rows in the runs of `file`, None for no rows. If `events` is given, rows
-    up to `late_watermark_ms` are left out, see EventTimes."""
+    """A RowsByKey whose rows are in the runs of `file`; `file` is None if there are no rows.
+    `part_bytes`: approximate size of a part that `by_key` yields. If `events` is given, rows up to
+    `late_watermark_ms` are left out, see EventTimes."""
 
     def __init__(
         self,
@@ -68,8 +69,10 @@ class SpilledInput:
 
 
 class SpilledRows:
-    """Inputs of an epoch, spilled to `folder`. `part_bytes`: approximate number of bytes to merge
-    at a time. Close after use."""
+    """Inputs of an epoch, spilled to `folder`. `events`: event times of the rows, None if the
+    operator knows no time; `part_bytes`: approximate number of bytes to merge at a time;
+    `batch_ms`, `reached_ms`: the batch's time, and the progress of event time, in the rows so far.
+    Close after use."""
 
     def __init__(
         self, inputs: EpochInputs, events: EventTimes | None, folder: str, part_bytes: int
@@ -85,8 +88,8 @@ class SpilledRows:
         self.reached_ms: tuple[int | None, ...] = ()
 
     def spill(self, table: pa.Table) -> int:
-        """Write rows of the subtask, which arrived after all earlier spilled rows. Returns the
-        number of bytes that stay in memory. Raises StateHostError."""
+        """Write rows of the subtask to the files, as the next run. Call in the order of arrival.
+        Returns the number of bytes that stay in memory. Raises StateHostError."""
         if self.batch_ms is None:
             self.batch_ms = self._inputs.batch_ms(table)
         if self._events is not None:
@@ -131,7 +134,8 @@ class SpilledRows:
         return file
 
     def _merged_once(self, file: SpillFile, layout: InputLayout) -> SpillFile | None:
-        """Merge the runs to fewer and longer runs; return None if there are few runs."""
+        """Merge the runs to fewer and longer runs; return None if the runs are few enough to be
+        merged at once."""
         runs = file.tables()
         together = runs_together(runs, self._part_bytes)
         if len(runs) <= together:

@@ -1,1 +1,2 @@
-"""Lets a stopped query go on with its state on another provider, or go back."""
+"""Lets a stopped query continue with its state on another provider, and go back to the former
+provider."""

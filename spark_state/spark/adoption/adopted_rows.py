@@ -1,12 +1,12 @@
 """The states of Spark's transformWithState, as rows of cowstate's files.
 
-Spark's own reader, `format("statestore")`, reads the states in any encoding. Each row is an entry
-of a file, see state_rows. The columns have names by place:
+Spark's own reader, `format("statestore")`, reads the states in any encoding. The DataFrame has a
+row for each row of cowstate's files, see state_rows:
 
-    key_0, key_1, …    the key
+    key_0, key_1, …    the columns of the key
     key_group          int
-    state              int: the place of the state
-    state_0, …         a struct each; only the struct of the row's state is not null
+    state              int: the index of the row's state among the states of the operator
+    state_0, …         a struct for each state, null unless the row belongs to this state
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ _VALUE, _EXPIRATION = "value", "ttlExpirationMs"
 _REPORT_OF_SNAPSHOTS = "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag"
 _HASH_OF_MAPS = "spark.sql.legacy.allowHashOnMapType"
 _UNKNOWN_TTL_MS = 1
-"""Stands for a time to live: Spark's checkpoints do not have the time to live. The processor
-declares the time to live with its first epoch."""
+"""Placeholder for a time to live, which Spark's checkpoints do not have. The processor declares the
+time to live in its first epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkStates:
-    """The states after a batch.
+    """The states of Spark's operator after a batch.
 
     `key_fields`: the fields of the key; `descriptors`: the states as cowstate keeps them; `rows`:
-    the rows, see the module; `file_schema`: the columns of cowstate's files.
+    the content of the states, see the module; `file_schema`: the columns of cowstate's files.
     """
 
     key_fields: tuple[StructField, ...]
@@ -74,14 +74,14 @@ class SparkStates:
 
     @property
     def key_schema_json(self) -> str:
-        """The schema of the key, in the form of stores."""
+        """The schema of the key as JSON, as in the metadata of a store."""
         fields = [StructField(field.name, field.dataType) for field in self.key_fields]
         return StructType(fields).json()
 
 
 def checksums(rows: DataFrame) -> dict[int, tuple[int, int]]:
-    """Count and hash the rows of each state. By place of a state: the number of rows, and the sum
-    of the rows' hashes, which is the same in any order of the rows."""
+    """Count and hash the rows of each state. Returns, by the index of a state, the number of rows
+    and the sum of the rows' hashes. The order of the rows does not change the sum."""
     row_hash = F.xxhash64(*(F.col(name) for name in rows.columns)).cast("decimal(38,0)")
     # Spark hashes no maps without this setting, which says that their order is always the same.
     with changed_setting(rows.sparkSession, _HASH_OF_MAPS, "true"):
@@ -91,12 +91,11 @@ def checksums(rows: DataFrame) -> dict[int, tuple[int, int]]:
 
 @contextmanager
 def in_format_of(spark: SparkSession, checkpoint: QueryCheckpoint) -> Iterator[None]:
-    """Set the format of this checkpoint in the session, where Spark's reader looks for the format,
-    and turn off the stores' reports of snapshots.
+    """Prepare the session for Spark's reader, inside the `with` block.
 
-    A store that Spark's reader loads would report its snapshots to the session's coordinator of
-    stores. On Spark 4.2 a session has no coordinator before its first query, so with reports the
-    read would fail.
+    The reader takes the checkpoint's format version from the session. It also loads stores, which
+    would report snapshots to the session's coordinator of state stores. On Spark 4.2 a session has
+    no coordinator before its first query, and the read would fail. So the reports are turned off.
     """
     checkpoint_format = "1" if checkpoint.state_ids is None else "2"
     with (

@@ -9,8 +9,8 @@ directories of the stores, where the present provider ignores the files. The new
 offset log is edited last: until this edit the query continues as before, and after this edit with
 the other provider.
 
-State that moves to an object store is written at once to a new directory of the store, which no
-file names yet. If the provider stays the same, the last edit writes
+State that moves to an object store is written directly into a new directory of the object store,
+which no file names yet. If the provider stays the same, the last edit writes
 state/cowstate-store.json, which names the directory.
 """
 
@@ -147,9 +147,10 @@ class ProviderAdoption:
             check_not_started(folder)
 
     def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
-        """Delete the new files in an object store, which no checkpoint names. If the store cannot
-        be used or is shared, return its URL: files may be left there, but the checkpoint is free
-        for other changes."""
+        """Delete the new state if it is in an object store, in a directory that no checkpoint
+        names. If the object store cannot be used, or the checkpoint is a copy (`is_shared`), return
+        the URL of the object store: files may be left there, but the checkpoint is free for other
+        changes."""
         place = _noted_place(folder, begun)
         if place is not None:
             if folder.is_shared(begun):
@@ -211,8 +212,8 @@ def _start(plan: AdoptionPlan) -> Iterator[str]:
 
 
 def _convert(folder: ChangeFolder, plan: AdoptionPlan, progress: Progress) -> list[dict[str, Any]]:
-    """Write the state for the other provider, below `folder` or in an object store. Return what the
-    tasks have written. Raises StateNotWrittenError."""
+    """Write the state for the other provider, below `folder` or in an object store. Return, for
+    each store, the files and the number of rows. Raises StateNotWrittenError."""
     if not plan.conversions:
         return []
     files = folder.files

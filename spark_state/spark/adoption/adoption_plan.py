@@ -4,7 +4,7 @@ From HDFSBackedStateStoreProvider to cowstate no state is converted: cowstate re
 all other cases the state from which the next batch starts is written for the other provider, and
 older states do not change. The newest entry of the offset log names the provider of a query, so the
 adoption edits this entry. If the other provider also has the state for the second newest entry, the
-adoption edits this entry, too.
+adoption edits the second newest entry, too.
 
 With `--store` the state of cowstate moves to an object store, or back into the checkpoint. The
 state is then always written again, whichever provider wrote the state. Each move uses a new
@@ -45,10 +45,10 @@ IN_CHECKPOINT = "checkpoint"
 class AdoptionPlan:
     """The steps of an adoption.
 
-    `conversions`: stores whose state is written for `target`; `edits`: log entries that will name
-    `target`; `removals`: files that `target` wrote when it was the provider of this checkpoint
-    before, for the version from which the query continues or for a later version; `place`: the
-    object store for the state, None for the checkpoint.
+    `target`: the class of the other provider; `conversions`: stores whose state is written for
+    `target`; `edits`: log entries that will name `target`; `removals`: old files of `target`, if
+    the checkpoint was on `target` earlier: files of the version from which the query continues, and
+    of later versions; `place`: the object store for the state, None for the checkpoint.
     """
 
     checkpoint: QueryCheckpoint
@@ -66,10 +66,11 @@ class AdoptionPlan:
 
     @property
     def needed_until_edited(self) -> set[str]:
-        """Paths that cowstate, the present provider, may read until the offset log is edited: the
-        marker of its store, and the change with which HDFSBacked, an earlier provider, made the
-        present version. After the edit HDFSBacked does not read the change if it has a snapshot of
-        this version."""
+        """Paths that cowstate, the present provider, may read until the offset log is edited:
+        STATE_PLACE, and the deltas of the present version in `removals`, which
+        HDFSBackedStateStoreProvider wrote when it was the provider before. After the edit
+        HDFSBackedStateStoreProvider does not read the delta of a version that has a snapshot.
+        Empty if another provider is present."""
         if self.checkpoint.provider != PROVIDER_CLASS:
             return set()
         version = self.checkpoint.version

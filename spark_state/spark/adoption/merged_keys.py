@@ -27,7 +27,7 @@ def merged_key(of_spark: Sequence[Any], in_one_form: Sequence[Any]) -> tuple[Any
     there is no such key.
 
     Both arguments have the chunked key columns of the same rows: `of_spark` in the form of Spark's
-    store, `in_one_form` in the form in which hosts keep keys. Returns the key in the second form.
+    store, `in_one_form` in the form in which hosts keep keys. Returns the key as in `in_one_form`.
     """
     leaves = leaf_columns(of_spark)
     if not any(leaf.type in _BITS for leaf in leaves):

@@ -8,9 +8,10 @@
     state/ moved away      into the folder of the adoption; from here on, the query is a query of
                            cowstate
 
-Until the last step the query continues as before, or in a time mode refuses to start, and no query
-reads the store. Spark's files do not change, so an undo moves the files back. The record that is
-written before the first file of the store has the URL of the store.
+Until the last step no query reads the store: the query still continues on Spark's operator or, in a
+time mode once the offset log is edited, refuses to start. Spark's files do not change, so an undo
+moves the files back. A record with the URL of the store is written before the first file of the
+store, so that an undo finds the store.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ _STATE = "state"
 
 @dataclass(frozen=True, slots=True)
 class CheckedAdoption:
-    """A plan that can be applied, with the states that Spark's reader found and the session's
-    settings."""
+    """A plan that can be applied, with the states that Spark's reader found, the session's settings
+    and the URL of the operator's store."""
 
     plan: OperatorAdoptionPlan
     states: SparkStates
@@ -211,8 +212,8 @@ class OperatorAdoption:
             _check_no_run(files, record.own["store"])
 
     def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
-        """Delete the operator's store, unless the store is shared. First delete the manifests and
-        barriers, which make an epoch count."""
+        """Delete the operator's store, manifests and barriers first, because they make an epoch
+        count. If the checkpoint is a copy (`is_shared`), only return the URL of the store."""
         store = _store_of(folder.files, begun.own["store"])
         if folder.is_shared(begun):
             return store.url

@@ -56,9 +56,9 @@ class StateVariable:
 class OperatorAdoptionPlan:
     """The steps of an adoption.
 
-    `epoch`: the last committed batch; `batch_ms`: the time of this batch; `time`: the times for the
-    barriers, without the timers; None in time mode "None"; `edits`: log entries that get a line for
-    the clock.
+    `variables`: the states; `epoch`: the last committed batch; `batch_ms`: the time of this batch;
+    `time`: the times for the barriers, without the timers, or None in time mode "None"; `edits`:
+    log entries that get a line for the clock.
     """
 
     checkpoint: QueryCheckpoint
@@ -166,9 +166,10 @@ def _time_mode(checkpoint: QueryCheckpoint, properties: Any) -> str:
 
 
 def _check_sources(checkpoint: QueryCheckpoint, time_mode: str) -> None:
-    """Raise UnsupportedOperationError unless the offset log lists the offsets by the places of the
-    sources (version v1). In the plan, the clock comes after the sources of the operator's input. If
-    another source has the clock's place, the clock itself refuses the offset."""
+    """Raise UnsupportedOperationError unless the offset log has version v1, in which a line belongs
+    to the source at the same place in the plan. The adoption appends the clock's line. In the plan,
+    the clock comes right after the sources of the operator's input. If the query has more sources
+    after the clock, the clock gets another source's offset and refuses it, see clock_source."""
     for entry in checkpoint.offsets.values():
         version = entry.text.split("\n")[0]
         if version != "v1":
@@ -180,9 +181,9 @@ def _check_sources(checkpoint: QueryCheckpoint, time_mode: str) -> None:
 
 
 def _next_watermark(checkpoint: QueryCheckpoint, epoch: int) -> int:
-    """The watermark of the batch after the epoch: from that batch's entry of the offset log. If
-    that batch is not planned, the greater watermark of the epoch's entries in the offset log and
-    the commit log."""
+    """The watermark of the batch after `epoch`. If this batch is planned, its entry in the offset
+    log has the watermark. If not, the entries of `epoch` in the offset log and in the commit log
+    have watermarks, and the greater watermark counts."""
     if epoch + 1 in checkpoint.offsets:
         return int(checkpoint.offsets[epoch + 1].content["batchWatermarkMs"])
     reached = int(checkpoint.offsets[epoch].content["batchWatermarkMs"])

@@ -50,8 +50,8 @@ WRITTEN = (
     .add("next_timer_ms", "long")
     .add("merged_key", "string")
 )
-"""A row for each file that a task has written. If several keys of Spark would become one key, the
-task writes no file, and its only row has this key."""
+"""The columns of a task's output: a row for each file that the task has written. If several keys of
+Spark would become one key, the task writes no file, and returns one row with this `merged_key`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class TargetStore:
     """The store that an adoption fills. Can be pickled.
 
     `epoch`: the epoch of the state; `run`: the run of the adoption; `keys`: the number of key
-    columns; `file_schema`: the columns of files; `timers`: the place of the state with the timers,
+    columns; `file_schema`: the columns of files; `timers`: the index of the state with the timers,
     None without timers.
     """
 
@@ -90,11 +90,11 @@ class TargetStore:
 def write_subtask(
     target: TargetStore, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a subtask as files of a snapshot. A file is durable before its row is
-    returned.
+    """Write the rows of a subtask as files of a snapshot. Returns rows with the columns of WRITTEN;
+    a file is durable before its row is returned.
 
-    Rows beyond a limit wait on the local disk, by ranges of key groups. A file consists of whole
-    key groups, so memory holds the rows of a file or of a range.
+    Rows beyond a limit wait on the local disk, by ranges of key groups. A file has the rows of
+    whole ranges, so memory holds the rows of one file and of one range.
     """
     context = TaskContext.get()
     assert context is not None
@@ -123,8 +123,8 @@ def write_subtask(
 def _received(
     target: TargetStore, batches: Iterator[pa.RecordBatch], parts: SpilledParts
 ) -> KeyGroupRange | None:
-    """Distribute the rows by ranges of key groups. Return the key groups of their subtask; None if
-    there are no rows."""
+    """Distribute the rows over `parts` by ranges of key groups. Return the key groups of the rows'
+    subtask; None if there are no rows."""
     own: KeyGroupRange | None = None
     most = target.metadata.max_parallelism
     for batch in batches:
@@ -166,8 +166,8 @@ def _each(parts: SpilledParts) -> Iterator[pa.Table]:
 def _files(
     target: TargetStore, parts: SpilledParts, own: KeyGroupRange
 ) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
-    """The sorted rows of each file, with its key groups. Every file but the last has at least
-    ROWS_OF_FILE rows. The key groups of all files together are `own`."""
+    """The sorted rows of each file, with the file's key groups. Every file but the last has at
+    least ROWS_OF_FILE rows. The key groups of all files together are `own`."""
     first, waiting = own.start, list[pa.Table]()
     for rows in _each(parts):
         if sum(table.num_rows for table in waiting) >= ROWS_OF_FILE:

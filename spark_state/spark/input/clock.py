@@ -12,9 +12,9 @@ process does not know the id. So a task that reads control rows writes the id in
 name the clock chose. The clock ticks once more to put the id into its offset, and after a restart
 reads the id there.
 
-If the task's batch is over and the object is missing, the clock ticks once to ask again. After each
-later batch without control rows, the clock ticks once more. So a query that never reads its rows
-does not tick for ever.
+If the task's batch is over and the object is missing, the clock asks again, with another tick. If
+the object is still missing, the clock ticks again only after a batch without control rows. So the
+clock of a query that never reads its rows does not tick for ever.
 
     batch begins -> Spark asks again: the batch is over -> read the query's id and the newest times
                  -> Spark asks again, and again         -> compare
@@ -82,12 +82,13 @@ class Clock:
         self._stopped_at: float | None = None
 
     def stop_at_now(self) -> None:
-        """Fix the clock's time to now: the clock no longer ticks for later timers. For a query that
-        ends when all input is read."""
+        """Let the clock's time stand still from now on: the clock no longer ticks for timers of a
+        later time. For a query that ends when all input is read."""
         self._stopped_at = self._seconds()
 
     def batch_begins(self, *, with_control_rows: bool) -> None:
-        """Note that the store will have a new epoch when Spark asks for the next batch."""
+        """Tell the clock that a batch begins: when Spark next asks for an offset, the store will
+        have a new epoch. `with_control_rows`: True if the batch has control rows."""
         self._may_be_outdated = True
         self._has_ticked = with_control_rows
 

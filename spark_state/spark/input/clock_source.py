@@ -51,8 +51,8 @@ _BATCHES_WITHOUT_ROWS_KEY = "spark.sql.streaming.noDataMicroBatches.enabled"
 @dataclass(frozen=True, slots=True)
 class ClockSettings:
     """The facts about an operator that its clock needs. `policy`: None if timers are in processing
-    time; `stands_still`: True if the clock never ticks; `store_options`: for the clients of stores.
-    """
+    time; `stands_still`: True if the clock never ticks; `store_options`: options for the clients of
+    stores."""
 
     store_root: str
     operator: str
@@ -156,7 +156,8 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
         return asdict(ClockOffset(0, None))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the clock's time to now: the clock no longer ticks for later timers."""
+        """Let the clock's time stand still from now on: the clock no longer ticks for timers of a
+        later time."""
         self._clock.stop_at_now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -187,8 +188,9 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
             yield (subtask,)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Note that the next batch begins. Spark commits a batch when the next batch begins. If the
-        next batch has control rows, Spark asks for its partitions after the commit."""
+        """Tell the clock that a batch without control rows begins, because Spark commits a batch
+        when the next batch begins. If the next batch has control rows, Spark calls `partitions`
+        after `commit`."""
         self._clock.batch_begins(with_control_rows=False)
 
 

@@ -2,8 +2,9 @@
 
 Spark marks the column of a `withWatermark` call, and windows of the column, in the column's
 metadata. In time mode "EventTime" such a column, if there is one, decides if a row is late. Spark's
-stateful operators downstream find the column of event times by the same mark, and take the
-watermark at the place of `withWatermark`. So a mark on an output column is enough.
+stateful operators downstream find the column of event times by the same mark, and get the watermark
+from the `withWatermark` upstream. So to give these operators an event time, this module only marks
+a column of the output.
 
 Calls that Spark's own operator would refuse, too, raise errors with Spark's conditions.
 """
@@ -63,7 +64,7 @@ def event_times(
 def with_event_time(output: DataFrame, name: str, source: DataFrame) -> DataFrame:
     """`output`, with the column of this name marked as event time; unchanged if the name is empty.
     `source`: the input of the operator. Raises Spark's own error if the column is missing, and
-    EventTimeColumnError if it is not a timestamp, or if `source` has no watermark."""
+    EventTimeColumnError if the column is not a timestamp, or if `source` has no watermark."""
     if not name:
         return output
     (field,) = output.select(name).schema.fields

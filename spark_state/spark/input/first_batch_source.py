@@ -30,7 +30,7 @@ class FirstBatchSource(LoadedInWorkers, DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format. No name of another format begins in the same way."""
+        """The name of the format. No other format's name begins with this name."""
         return "cowstate_first_batch"
 
     def schema(self) -> StructType:

@@ -1,7 +1,8 @@
 """Builds the input of an operator: rows with their key and their key group.
 
-    computed key columns, all columns of the grouped DataFrame, _cowstate_key_group
-    and with time: the carried columns of upstream_watermarks, _cowstate_batch_ms
+    computed key columns, all columns of the grouped DataFrame, _cowstate_key_group,
+    and in a time mode: the columns, if any, in which upstream_watermarks carries event times to the
+    operator, and then _cowstate_batch_ms
 
 The key consists of the arguments of `groupBy`: columns of the DataFrame, identified by their ids
 and not by their names, and expressions, which are computed. On the way to the operator, Spark and
@@ -48,8 +49,8 @@ def keyed_input(
     """The input of an operator on `df.groupBy(…)`, its layout, and the fields of its key.
 
     `upstream`: the watermarks upstream of the operator, or None if the operator does not use event
-    times. The carried columns come after the key group; with Spark Connect no columns are carried,
-    see upstream_watermarks.
+    times. The columns that carry event times come after the key group; with Spark Connect there are
+    no such columns, see upstream_watermarks.
 
     Raises ConfigurationError and KeyGroupError for keys that no state can have.
     """
@@ -98,9 +99,9 @@ def _projected(
     names: Sequence[str],
     upstream: UpstreamWatermarks | None,
 ) -> DataFrame:
-    """The columns `computed`, the columns of `df`, and the columns that carry `upstream`. `names`:
-    the names of the computed columns and of the columns of `df`; a name that is used twice is
-    changed to a unique name."""
+    """The columns `computed`, the columns of `df`, and the columns that carry the event times of
+    `upstream`. `names`: the names of the computed columns and of the columns of `df`; a name that
+    is used twice is changed to a unique name."""
     distinct = _distinct(names)
     if is_connect(df.sparkSession):
         return df.select(*computed, "*").toDF(*_plain(distinct))
@@ -164,8 +165,9 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _plain(names: Sequence[str]) -> list[str]:
-    """`names`, with a new name for each name that would be parsed as a path: the client of Spark
-    Connect does not quote the names of the columns that `mapInArrow` gets."""
+    """`names`, with a new name for each name with a dot or a backtick. The client of Spark Connect
+    does not quote the names of the columns that `mapInArrow` gets, so the server would read `a.b`
+    as a field of the column `a`."""
     return [
         f"_cowstate_column_{index}" if set(".`") & set(name) else name
         for index, name in enumerate(names)

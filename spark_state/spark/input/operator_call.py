@@ -32,8 +32,10 @@ _MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
 
 
 def lacks_protobuf() -> str | None:
-    """The reason why Spark's own operator could not run in Python workers like this interpreter;
-    None if the operator can run. Workers load protobuf only in the first batch."""
+    """The reason why Spark's own operator cannot run: protobuf is missing in this interpreter, or
+    has the wrong version; None if the operator can run. Assumes that the Python workers have the
+    same packages. Checked here, because workers load protobuf only in the first batch, and so the
+    query would fail only then."""
     try:
         version_error: type[Exception] = import_module(_PROTOBUF_VERSION).VersionError
     except ImportError as error:
@@ -47,8 +49,8 @@ def lacks_protobuf() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """The arguments of a call. `api`: the API of the processor; `broadcast`: DataFrames by name,
-    which Spark's own methods do not have."""
+    """The arguments of a call. `api`: the API of the processor; `broadcast`: DataFrames by name, an
+    argument that Spark's own methods do not have."""
 
     api: Api
     grouped: Any

@@ -1,10 +1,10 @@
-"""The DataFrame that an operator receives: rows and, in time modes, the time.
+"""The DataFrame that an operator receives: rows and, in time modes, the time. The steps:
 
     keyed rows                 computed key columns, all columns, _cowstate_key_group
-    side inputs                a column of structs for each, see side_inputs
-    and with time, in a stream union of control rows, see clock_source
-                               the columns of upstream_watermarks, _cowstate_batch_ms
-    -> repartitionById         each row to the subtask of its key group
+    side inputs                a column of structs for each input, see side_inputs
+    time, in time modes        the columns of upstream_watermarks, _cowstate_batch_ms
+    control rows               in time modes of a stream, by a union, see clock_source
+    repartitionById            sends each row to the subtask of its key group
 
 The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the JVM.
 """
@@ -47,9 +47,10 @@ from spark_state.spark.session.operator_configuration import OperatorConfigurati
 class OperatorInput:
     """The input of an operator.
 
-    `by_subtask`: the rows, one partition for each subtask; `inputs`: splits a partition into the
-    inputs; `event_times`: the positions of the event times, None without time; `key_fields`: the
-    fields of the key; `first_steps`: the steps that handle the side inputs, before the keyed rows.
+    `by_subtask`: the rows, one partition for each subtask; `inputs`: splits a partition into keyed
+    rows and side inputs; `event_times`: the positions of the event times, None in time mode "None";
+    `key_fields`: the fields of the key; `first_steps`: the steps that handle the side inputs,
+    before the keyed rows.
     """
 
     by_subtask: DataFrame
@@ -66,9 +67,9 @@ def operator_input(
     configuration: OperatorConfiguration,
     api: ProcessorApi,
 ) -> OperatorInput:
-    """The input of the operator of a call. `api`: the API of the call's processor. Raises the
-    errors of check_not_behind_aggregation, upstream_watermarks, keyed_input, event_times,
-    check_broadcast and initial_rows."""
+    """The input of the operator of a call. `mode`: the time mode; `operator`: the operator's name;
+    `api`: the API of the call's processor. Raises the errors of check_not_behind_aggregation,
+    upstream_watermarks, keyed_input, event_times, check_broadcast and initial_rows."""
     max_parallelism, times = configuration.max_parallelism, None
     if mode == "None":
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism)

@@ -116,9 +116,9 @@ def initial_rows(
 
 
 def _planned_once(df: DataFrame) -> DataFrame:
-    """The rows of `df`, planned once however often the rows are read. Adaptive execution is off
-    while planning, because it would shuffle at once. Spark Connect has no such plan, and plans in
-    each batch."""
+    """The rows of `df`, planned only once. Adaptive execution is off meanwhile, because with
+    adaptive execution Spark would run the shuffles while planning. With Spark Connect, `df` itself,
+    which Spark plans in each batch."""
     spark: Any = df.sparkSession
     if is_connect(spark):
         return df

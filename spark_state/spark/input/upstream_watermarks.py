@@ -2,14 +2,14 @@
 
 Spark takes the event times of a watermark at the place of `withWatermark` in the plan. Later steps
 of the plan may drop the column, make windows of the column, or unite rows of several watermarks. So
-this module adds two columns right above each `withWatermark`, and carries the columns down to the
-operator:
+this module adds two columns right after each `withWatermark`, and carries the columns through the
+plan to the operator:
 
     _cowstate_event_ms     the event time of the row, null in rows without a watermark
     _cowstate_upstream     the number of the row's watermark
 
-If there is a single watermark and the operator's rows have its very column, nothing is carried.
-With Spark Connect no plan can be rebuilt, so only this case is allowed.
+If there is a single watermark, and the operator's rows still have the watermark's column, no
+columns are added. With Spark Connect no plan can be rebuilt, so only this case is allowed.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class UpstreamWatermarks:
 
 
 class _NotCarriedError(Exception):
-    """A node of the plan lacks in its output the carried columns of its input. The error has the
-    node's name."""
+    """The output of a node of the plan lacks the carried columns of the node's input. The error has
+    the node's name."""
 
 
 def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
@@ -151,7 +151,8 @@ def _watermarks(plan: Any) -> dict[str, Any]:
 
 
 class _Carrier:
-    """Rebuilds a plan with the carried columns. `node_ids`: the watermarks, in order."""
+    """Rebuilds a plan with the carried columns. `node_ids`: the ids of the watermarks; the index of
+    an id is the watermark's number in _cowstate_upstream."""
 
     def __init__(self, spark: SparkSession, node_ids: Sequence[str]) -> None:
         self._spark = spark
@@ -159,8 +160,8 @@ class _Carrier:
         self._jvm: Any = spark._jvm
 
     def carried(self, plan: Any) -> tuple[Any, list[Any]]:
-        """The new plan, and the attributes of its carried columns; empty if the plan has no
-        watermark."""
+        """The new plan, and the attributes of the carried columns in the new plan; no attributes if
+        `plan` has no watermark."""
         name = class_of(plan)
         if name == _WATERMARK:
             return self._begun(plan)
@@ -197,7 +198,8 @@ class _Carrier:
         return self._with_columns(watermark, F.unix_millis(event), number)
 
     def _in_order(self, before: Any, plan: Any, attributes: list[Any]) -> Any:
-        """A branch of a union: its own columns, then the carried columns."""
+        """A branch of a union: the branch's own columns, then the carried columns, which are null
+        if the branch has no watermark. `before`: the branch without the carried columns."""
         if not attributes:
             nothing = F.lit(None)
             return self._with_columns(plan, nothing.cast("long"), nothing.cast("int"))[0]

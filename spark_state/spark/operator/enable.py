@@ -71,9 +71,9 @@ def disable(spark: SparkSession) -> None:
 
 
 def obey_enabled_sessions(spark: SparkSession | None = None) -> None:
-    """Let calls in enabled sessions of this process plan operators of cowstate. `spark`: a session
-    of classic Spark or of Spark Connect, to choose the kind of session; None for classic Spark.
-    Safe to call again."""
+    """Let `transformWithState` in enabled sessions of this process plan operators of cowstate.
+    Holds for all sessions of the kind of `spark`: classic Spark or Spark Connect; None for classic
+    Spark. Safe to call again."""
     say_causes_first()
     grouped: Any = GroupedData
     if is_connect(spark):

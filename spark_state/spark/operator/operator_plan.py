@@ -109,8 +109,8 @@ def transform_with_state(
 
     Returns the output rows. Raises ConfigurationError, KeyGroupError or UnsupportedOperationError
     for wrong arguments, and CheckpointStoreError for a store that cannot be used. If Spark has an
-    error condition for the mistake, the error has this condition. Errors of the run come in the
-    exception of the query.
+    error condition for the mistake, the error has this condition. Errors while the query runs come
+    in the exception of the query.
     """
     needed = grouped, processor, output_schema, output_mode, time_mode
     call = OperatorCall("rows", *needed, initial_state, event_time_column_name, broadcast or {})
@@ -158,8 +158,9 @@ def transform_with_state_in_arrow(
 
 
 def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
-    """The operator of a call, or Spark's own if cowstate cannot run the call and the session allows
-    Spark. `name`: the operator's name; the class name of the processor if None."""
+    """Plan the operator of a call. If cowstate cannot run the call, and `spark.cowstate.fallback`
+    is "spark", plan Spark's own operator. `name`: the operator's name; the class name of the
+    processor if None."""
     call.check_grouped()
     spark = call.grouped._df.sparkSession
     try:
@@ -317,8 +318,8 @@ def operator_spec(
     processor: ProcessorSpec,
     restored: RestoreSource | None,
 ) -> OperatorSpec:
-    """The operator as its tasks get it, with the settings of the session. `restored`: source of the
-    first state of an empty store."""
+    """The operator as its tasks get it, with the settings of the session. `restored`: the epoch of
+    another store with whose state the operator begins while its own store is empty, or None."""
     return OperatorSpec(
         operator=operator,
         plan_id=uuid4().hex,

@@ -11,8 +11,8 @@ from spark_state.spark.session.connect_sessions import is_connect
 
 
 class MetricsServer:
-    """A small HTTP server, until closed. Also a context manager. `host` and `port`: the address on
-    which the server listens."""
+    """A small HTTP server, which runs until `close`. Also a context manager. `host` and `port`: the
+    address on which the server listens."""
 
     def __init__(self, host: str, server: Any, thread: Any) -> None:
         self.host = host
@@ -48,9 +48,9 @@ def serve_metrics(
     - `port`: 0 for a free port; the returned server has the number.
     - `host`: the address to listen on; "0.0.0.0" for all of the machine. The server has no
       authentication, so open the port only to a network that you trust.
-    - `subtasks`: a series for each subtask instead of their sums.
+    - `subtasks`: True for a series for each subtask, instead of one series for all subtasks.
 
-    A request reads the stores only if a query has finished a batch since the request before. Needs
+    A request reads the stores only if a query has finished a batch since the last request. Needs
     `prometheus_client`: `pip install prometheus-client`. Close the server before the session ends.
 
     Raises ConfigurationError if the library is missing, for a session of Spark Connect, and for an

@@ -7,8 +7,7 @@ deleted before the next scrape. A restart of the query is a new run, so its coun
 
 A scrape reads stores only for queries that have finished a batch since the scrape before. For such
 a query, the scrape lists each operator's epochs and reads each new epoch once. Stores are read in
-parallel, so a store that does not answer delays a scrape only by the few seconds of its own
-retries.
+parallel, so a store that does not answer delays a scrape by only a few seconds of retries.
 
 An error of any kind in one operator or query does not remove the series of the other operators and
 queries. The log has a warning when an error begins.
@@ -71,10 +70,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _FollowedOperator:
-    """An operator in one run of a query. `last`: the last progress of the query now; `seen`: the
-    last progress at the scrape before; `newest`: the newest epoch at the last scrape; `epochs`: the
-    number of counted epochs; `sums`: the sum of each counter, by the counter's name and the
-    subtask."""
+    """An operator in one run of a query. `last`: the batch and the timestamp of the query's last
+    progress; `seen`: the value of `last` when the store was last read; `newest`: the newest epoch
+    that was read; `epochs`: the number of counted epochs; `sums`: the sum of each counter, by the
+    counter's name and the subtask; `is_failing`: True if the store could not be read the last
+    time."""
 
     run_id: str
     labels: tuple[str, ...]
@@ -126,7 +126,8 @@ class OperatorCollector(Collector):
         return [*shown.values()]
 
     def _operators_of(self, query: StreamingQuery) -> dict[tuple[str, str], _FollowedOperator]:
-        """The operators of a running query, by run and URL; empty before its first progress."""
+        """The operators of a running query, by run and URL of the store; empty before the query's
+        first progress."""
         last = query._jsq.lastProgress()
         if last is None:
             return {}
@@ -220,7 +221,8 @@ class OperatorCollector(Collector):
         shown: Sequence[tuple[_FollowedOperator, OperatorProgress]],
         further_values: Mapping[str, Sequence[str]],
     ) -> CounterMetricFamily:
-        """Add the sums with these names to `counter`, each with its values of further labels."""
+        """Add the sums that `further_values` names to `counter`. `further_values`: by the name of a
+        sum, the values of further labels."""
         for followed, _ in shown:
             for (name, subtask), total in sorted(followed.sums.items()):
                 if name in further_values:

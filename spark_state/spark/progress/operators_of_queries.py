@@ -26,8 +26,8 @@ from spark_state.spark.stored.stored_operators import (
 
 
 def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[OperatorProgress, ...]:
-    """The progress of each cowstate operator of a query in the operator's newest epoch, by name.
-    Numbers in names count as numbers: `operator-2` comes before `operator-10`.
+    """The progress of each cowstate operator of a query in the operator's newest epoch, in the
+    order of names. Numbers in names count as numbers: `operator-2` comes before `operator-10`.
 
     `query`: from `start` or `spark.streams.get`; the query may be over. Its session need not be
     enabled. `subtasks`: True to add the progress of each subtask. An operator without a complete
@@ -101,9 +101,9 @@ def progress_of(told: dict[str, Any]) -> OperatorProgress:
 def _newest_progress(
     operators: Sequence[StoredOperator], *, has_run: bool, subtasks: bool
 ) -> tuple[OperatorProgress, ...]:
-    """The progress of each operator in its newest epoch, by name. `has_run`: True if the query has
-    run a batch. Raises NotAStoreError if the query has run a batch and no operator has a store;
-    CheckpointStoreError."""
+    """The progress of each operator in its newest epoch, in the order of names. `has_run`: True if
+    the query has run a batch. Raises NotAStoreError if the query has run a batch and no operator
+    has a store; CheckpointStoreError."""
     told, missing = [], []
     for operator in sorted(operators, key=lambda operator: operator_order(operator.url)):
         try:

@@ -1,10 +1,9 @@
 """Patches of PySpark for streams of `format("cowstate")`; `spark_state.configure` applies the
 patches.
 
-Reading: a stream gives changes without an option. Spark asks a Python source for its columns before
-Spark says if the read is a batch or a stream. So the source cannot return the columns of changes
-for streams only, and needs the option `readChangeFeed`. Every stream needs the option, so the
-patched reader sets the option.
+Reading: a stream always returns changes, which have other columns than the rows of a batch read.
+But Spark asks a Python source for its columns before Spark says if the read is a batch or a stream.
+So the patched reader sets the option `readChangeFeed` for every stream.
 
 Writing: a stream has no partitions. Spark silently drops `partitionBy` and `clusterBy` before a
 Python source sees the call, so the patched writer refuses both.
@@ -43,15 +42,16 @@ def _reading_changes(spark_format: Any) -> Any:
 
 
 def refuse_partitions_of_streams(writers: Any = DataStreamWriter) -> None:
-    """Make streams into tables refuse partitions, in this process. `writers`: the class of writers;
-    Spark Connect has its own class. Safe to call again."""
+    """Make writers of streams refuse `partitionBy` and `clusterBy` for `format("cowstate")`, in
+    this process. `writers`: the class of writers; Spark Connect has its own class. Safe to call
+    again."""
     for name in ("format", *_LAYOUTS):
         replace_once(writers, name, _MARK, _noting)
 
 
 def _noting(method: Any) -> Any:
-    """Wrap a method of the writer to note its arguments, because a user may call the methods in any
-    order."""
+    """Wrap a method of the writer: the wrapper notes the arguments, because a user may call the
+    methods in any order, and raises ConfigurationError for a partitioned stream."""
 
     @wraps(method)
     def noted(self: DataStreamWriter, *arguments: Any, **named: Any) -> DataStreamWriter:

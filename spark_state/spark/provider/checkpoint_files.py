@@ -187,7 +187,8 @@ class CheckpointFiles(HadoopFiles):
         return self._class("jobs.StateConversion").start(self._session, json.dumps(order))
 
     def partitionings(self, order: dict[str, Any]) -> list[dict[str, Any]]:
-        """The partitioning of the rows of each store in `order`, the order of a rescale."""
+        """The key columns that decide the partition of a row, for each store in `order`. `order`:
+        the stores to rescale, see rescale."""
         rescaling = self._class("jobs.StateRescaling")
         text: str = rescaling.partitionings(self._session, json.dumps(order))
         partitionings: list[dict[str, Any]] = json.loads(text)

@@ -37,8 +37,9 @@ def place_of(files: CheckpointFiles) -> StatePlace | None:
 
 
 def store_url(text: str) -> str:
-    """The URL of a store from a user, in the form for checkpoints. Raises ConfigurationError for a
-    URL with credentials, which a checkpoint must not have, and StoreAccessError."""
+    """The URL of a store that a user gave, in the form in which a checkpoint keeps the URL. Raises
+    ConfigurationError for a URL with credentials, which a checkpoint must not have, and
+    StoreAccessError."""
     if _USER.search(text) or "?" in text:
         raise ConfigurationError(
             "the URL of the store has credentials or a query, which would be in the checkpoint: "

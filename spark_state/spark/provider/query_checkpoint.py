@@ -57,8 +57,8 @@ class StoreDirectory:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A file of offsets/ or commits/, or the metadata of an operator. The second line of the file
-    is a JSON object."""
+    """A file of offsets/ or commits/, or the metadata of an operator. `content`: the JSON object in
+    the file's second line."""
 
     path: str
     text: str
@@ -71,7 +71,8 @@ class LogEntry:
         return settings
 
     def changed(self, changes: Mapping[str, Any]) -> str:
-        """The text with changes of the JSON object, in the form in which Spark writes the line."""
+        """The text of the file after changes of the JSON object, without spaces in the JSON, as
+        Spark writes it."""
         content = {**self.content, **changes}
         if content == self.content:
             return self.text
@@ -175,7 +176,7 @@ class QueryCheckpoint:
 
 
 def list_files(files: CheckpointFiles) -> tuple[CheckpointFile, ...]:
-    """The files that a running query changes."""
+    """List the files that a running query changes: offsets/, commits/ and state/."""
     return tuple(file for folder in LOGS_AND_STATE for file in files.below(folder))
 
 
@@ -277,8 +278,8 @@ def _batches(listed: Sequence[CheckpointFile], folder: str) -> list[int]:
 
 
 def _check_order(files: CheckpointFiles, planned: int, committed: int | None) -> None:
-    """Raise UnsupportedOperationError unless the last planned batch is the last committed batch or
-    the next batch."""
+    """Raise UnsupportedOperationError unless the last planned batch is the last committed batch, or
+    the batch right after the last committed batch."""
     first_open = 0 if committed is None else committed + 1
     if planned in (first_open, first_open - 1):
         return

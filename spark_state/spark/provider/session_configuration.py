@@ -66,9 +66,9 @@ def configure(builder: _Builder) -> _Builder:
     """Make stateful queries of the session that `builder` creates keep their state in cowstate.
 
     Adds the jar to the other jars of `spark.jars`, sets the provider class, and returns `builder`.
-    A query with a checkpoint of another provider continues with the other provider, see `cowstate
-    adopt`. Spark's offline repartitioning would break a checkpoint on cowstate, so the call now
-    refuses such a checkpoint.
+    A query whose checkpoint is on another provider continues on that provider, see `cowstate
+    adopt`. Spark's offline repartitioning would break a checkpoint on cowstate, so
+    `StreamingCheckpointManager.repartition` refuses such a checkpoint in this process.
 
     For `format("cowstate")`: streams read the change feed without an option, and can be written in
     output mode update; tables of Spark's catalog (`saveAsTable`, CREATE TABLE … USING) work.
@@ -76,8 +76,8 @@ def configure(builder: _Builder) -> _Builder:
     with Spark's own transformWithState start on RocksDB, with a warning: Spark allows no other
     provider for transformWithState.
 
-    Functions of foreachBatch may run any action on their batch, and set any job group. `stop`
-    prints no StackOverflowError of Spark if a query runs such a function. On a local master, Python
+    Functions of foreachBatch may run any action on their batch, and set any job group. If a query
+    is stopped during such a function, Spark prints no StackOverflowError. On a local master, Python
     workers run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
     Python workers talk to Spark over Unix domain sockets, which makes small batches quicker, unless
     spark.python.unix.domain.socket.enabled is set.
@@ -130,7 +130,8 @@ def _joined(*lists: str) -> str:
 
 
 def _local_path(entry: str) -> str:
-    """The path of a file: URI. At the launch of the JVM, Spark turns paths into such URIs."""
+    """The path if `entry` is a URI with the scheme `file:`, otherwise `entry`. At the launch of the
+    JVM, Spark turns paths into such URIs."""
     return unquote(urlsplit(entry).path) if entry.startswith("file:") else entry
 
 

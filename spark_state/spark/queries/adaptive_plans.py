@@ -20,10 +20,12 @@ ADAPTIVE_KEY = "spark.sql.adaptive.streaming.stateless.enabled"
 
 def turn_adaptive_plans_off(spark: SparkSession) -> Callable[[], None]:
     """Turn adaptive execution off for the next query that starts in a session, unless the session
-    has a setting of its own. Spark copies the session's settings when the query starts. The
-    returned function gives the session its former setting; call the function after the start. If a
-    server of Spark Connect does not answer then, later queries run without adaptive execution. So
-    does a query without operators that another thread of the session starts meanwhile."""
+    sets ADAPTIVE_KEY itself. Spark copies the session's settings when the query starts. So call the
+    returned function after the start: it removes the setting again.
+
+    Other queries may be affected: a query without operators that another thread of the session
+    starts meanwhile; and later queries, if a server of Spark Connect does not answer the returned
+    function."""
     if ADAPTIVE_KEY in spark.conf.getAll:
         return lambda: None
     spark.conf.set(ADAPTIVE_KEY, "false")

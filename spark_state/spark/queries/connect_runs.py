@@ -26,9 +26,10 @@ from spark_state.subtasks.epoch_request import operator_store_url
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """The stores of a query's operators, for use in a task. `root`: the session's value of
-    STORE_KEY; `roots`: the operators in the plan, last operator first, each with its root; None if
-    another client started the query; `store_options`: for the clients of stores."""
+    """The stores of a query's operators, for use in a task. `root`: the root URL of stores, from
+    the session's setting STORE_KEY. `roots`: the name and the root URL of each operator in the
+    plan, last operator first, or None if another client started the query; then the operators are
+    found below `root`. `store_options`: the options for the clients of stores."""
 
     query_id: str
     root: str
@@ -36,8 +37,9 @@ class StoredQuery:
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def operators(self, retry_seconds: float) -> tuple[StoredOperator, ...]:
-        """The operators. If the plan is unknown, ordered by falling name, since `enable` gives the
-        last operator the greatest number. Raises CheckpointStoreError."""
+        """The operators, last operator first. If the plan is unknown, sorted by name in descending
+        order, because `enable` gives the last operator the greatest number. Raises
+        CheckpointStoreError."""
         if self.roots is None:
             stored = operators_below(self.root, self.query_id, retry_seconds, self.store_options)
             return tuple(sorted(stored, key=lambda store: operator_order(store.url), reverse=True))
@@ -54,7 +56,8 @@ class StoredQuery:
 
 @dataclass(frozen=True, slots=True)
 class ConnectRun:
-    """A run of a query, and its operators in the progress of the query."""
+    """A run of a query. `stored`: the stores of the query's operators; `shown`: the operators in
+    the progress of the query."""
 
     stored: StoredQuery
     shown: ShownRun

@@ -1,15 +1,16 @@
 """Checks a checkpoint before a query of Spark Connect starts, as operator_starts does for classic
 Spark.
 
-The checkpoint is on the server. The client reads its files through Spark's format for binary files,
-and a task reads the stores. A setting of the session tells the tasks how the operators start: Spark
-copies the settings at the start of a query to the query's tasks. The setting exists only during a
-start.
+The checkpoint is on the server. The client reads the checkpoint's files through Spark's format for
+binary files, and a task reads the stores. A setting of the session tells the tasks how the
+operators start: Spark copies the session's settings, when a query starts, to the query's tasks. The
+setting exists only while a query is being started.
 
 The plan of a Spark Connect query does not show the order of its sources. If the query has one
-source, alone or beside a clock, every operator must have an epoch for each batch in which this
-source moved. Otherwise nobody knows which epochs an operator must have: for example, an initial
-state fills an operator before the user's source has moved.
+source, alone or beside a clock, every operator must have an epoch for each batch in which the
+offset of this source changes. If the query has more sources, the epochs that an operator must have
+are unknown: for example, the source of an initial state makes the operator run before the offset of
+the user's source changes.
 """
 
 from __future__ import annotations

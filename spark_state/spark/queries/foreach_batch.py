@@ -46,8 +46,8 @@ def _completing(spark_method: Any) -> Any:
 def watched(
     function: BatchFunction, spark: SparkSession, completion: EpochCompletion | None
 ) -> BatchFunction:
-    """The function that Spark calls instead of the user's. `completion`: None if the query has no
-    operators."""
+    """The function that Spark calls instead of the user's `function`. `completion`: None if the
+    query has no operators."""
 
     def called(batch: DataFrame, epoch: int) -> None:
         context = spark.sparkContext

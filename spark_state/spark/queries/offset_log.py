@@ -1,10 +1,11 @@
 """The newest batch in which Spark ran an operator, from the offset log of its query. Pure.
 
     v1    a line for each source with its offset, in the order of the sources in the query's plan
-    v2    offsets by the names of sources: enough only to see that some source has moved
+    v2    offsets by the names of sources: shows only that the offset of some source has changed
 
-If no source of an operator has moved in a batch, Spark does not run the operator in the batch.
-Otherwise Spark runs the operator, and commits the batch only with the operator's epoch.
+A source has moved in a batch if its offset has changed. If no source of an operator has moved in a
+batch, Spark does not run the operator in the batch. Otherwise Spark runs the operator, and commits
+the batch only with the operator's epoch.
 """
 
 from __future__ import annotations

@@ -4,14 +4,16 @@ Spark's commit log shows which batch is the next, and the offset log shows the e
 operators must have. If a store lacks such an epoch, an older copy of the store was put back. If a
 store has epochs of batches that the logs do not have, the query was taken back to an earlier batch.
 In this case the driver notes in the store that these epochs no longer count, before the query runs
-a batch: the operator may run in a much later batch, or only after another start.
+a batch. The operator's tasks could note this only in the operator's next epoch, which may come many
+batches later, or only after another start.
 
 The driver tells the tasks of the run the epoch that each operator must have, in a local property of
 the thread that starts the query. The thread of the query inherits the property.
 
-The driver reads a store before the logs. An epoch in the store was planned before, so if the offset
-log then lacks the epoch's batch, the log was cut. The log was also cut if the commit log lacks a
-batch that a run has noted as committed.
+The driver reads a store before the logs. Spark logs a batch before the operator writes the batch's
+epoch. So if the store has an epoch, and the offset log lacks the epoch's batch, the query was taken
+back. The query was also taken back if the commit log lacks a batch that the store has noted as
+committed.
 """
 
 from __future__ import annotations
@@ -68,9 +70,9 @@ returns the result."""
 class StoreProgress(NamedTuple):
     """Progress of an operator in its store; -1 if the store has no epoch.
 
-    `written`: the newest epoch in the store; `reached`: the same epoch, or a later epoch before
-    which all batches are noted as committed; `newest_run`: the number of the newest run that
-    counts, 0 if there is none.
+    `written`: the newest epoch in the store; `reached`: the epoch `written`, or a later epoch if
+    the batches before the later epoch are noted as committed; `newest_run`: the number of the
+    newest run that counts, 0 if there is none.
     """
 
     written: int = -1
@@ -85,8 +87,8 @@ class WayBack:
     `checkpoint`: the location of the checkpoint; `committed`: the last batch that Spark has
     committed, -1 if there is none; `is_under_way`: True if the next batch is planned; `seen`: the
     progress in the operator's store before the logs were read; `must_have`: the newest epoch that
-    the operator must have because Spark committed the batch, NEVER_RUN if the operator has never
-    run, None if unknown; `applies`: False to only check that the operator can be taken back;
+    the operator must have because Spark committed the epoch's batch, NEVER_RUN if the operator has
+    never run, None if unknown; `applies`: False to only check that the operator can be taken back;
     `run_id`: the id of the run that notes the change in the store.
     """
 
@@ -105,7 +107,7 @@ class CheckpointLogs(Protocol):
     url: str
 
     def numbers(self, folder: str, /) -> list[int]:
-        """The entries of a log."""
+        """The numbers of the entries of a log."""
 
     def text(self, name: str, /) -> str | None:
         """The text of a file, None if the file does not exist."""
@@ -114,7 +116,7 @@ class CheckpointLogs(Protocol):
 def name_starts(
     spark: SparkSession, location: str | None, operators: Sequence[OperatorInputs]
 ) -> Callable[[StreamingQuery | None], None]:
-    """Tell the tasks of the query that this thread starts how the operators start.
+    """Tell tasks how the operators start: the tasks of the query that this thread starts next.
 
     `location`: the checkpoint's location, None if Spark chooses the location. Returns a function to
     call with the started query, or with None if the query did not start. Raises
@@ -181,8 +183,9 @@ def told_starts(
 def _watch_first_commit(
     spark: SparkSession, operators: Sequence[OperatorInputs], query: StreamingQuery
 ) -> None:
-    """After the first commit, note in the stores that Spark committed the run's epoch. Until then,
-    or if the driver is killed, the stores do not show the run whose epoch Spark committed."""
+    """Start a thread that waits for the query's first commit, and then notes in the stores that
+    Spark committed this run's epoch. Before, and if the driver is killed before, the stores do not
+    show if Spark committed the epoch of this run or of an older run."""
     query_id, run_id = str(query.id), str(query.runId)
     ends = threading.Event()
 

@@ -154,8 +154,8 @@ def _show(
 def _with_operators(
     progress: StreamingQueryProgress, documents: Sequence[Document]
 ) -> tuple[list[StateOperatorProgress], dict[str, Any]]:
-    """The operators of a progress and of the documents together, and the progress's JSON with these
-    operators. Without the change, Spark takes the JSON from the JVM."""
+    """The operators of a progress and the operators in `documents`, in one list; and the JSON of
+    the progress with all of these operators, because the JVM's JSON has only Spark's operators."""
     whole = json.loads(progress.json)
     whole["stateOperators"] = [*whole["stateOperators"], *documents]
     added = map(StateOperatorProgress.fromJson, documents)

@@ -26,7 +26,8 @@ REMEMBERED_RUNS = 32
 
 @dataclass(frozen=True, slots=True)
 class QueryRun:
-    """A run of a query. `operators`: with short retries."""
+    """A run of a query. `operators`: the operators of cowstate, with short retries; `shown`: the
+    operators in the progress of the query."""
 
     operators: Sequence[StoredOperator]
     shown: ShownRun

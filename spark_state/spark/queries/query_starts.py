@@ -63,8 +63,9 @@ def _checked(spark_method: Callable[..., Any], check: StartCheck) -> Callable[..
 
 
 def refuse_async_progress(options: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError if Spark would plan a batch before the commit of the batch before:
-    an epoch is built only upon a committed epoch (I4). `options`: see checkpoint_location."""
+    """Raise ConfigurationError if Spark would plan a batch before it has committed the preceding
+    batch: an epoch is built only upon a committed epoch (I4). `options`: see
+    checkpoint_location."""
     given = {key.lower(): str(value) for key, value in options.items()}
     if given.get(_ASYNC, "false").strip().lower() == "true":
         raise ConfigurationError(

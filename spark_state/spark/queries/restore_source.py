@@ -1,11 +1,13 @@
-"""Finds the epoch that a new query begins with, `spark.cowstate.restoreFrom`, when an operator is
-planned.
+"""Finds the epoch of another query with whose state a new query begins, when an operator is
+planned. The setting `spark.cowstate.restoreFrom` names the other query's directory, or the store of
+an operator.
 
 The driver chooses the epoch once, so all subtasks begin with the same epoch, even if the other
 query goes on. The epoch counts only while the operator's own store has no epoch.
 
-A directory of a query may have several operators. Their states fit together only after the same
-epoch. So the driver chooses the newest epoch that all operators have, as for a savepoint.
+A query's directory may have the stores of several operators. The states of the operators fit
+together only after the same epoch. So the driver chooses the newest epoch that all operators have,
+as for a savepoint.
 
 The operators of a new query are planned one after another, while the other query goes on. So the
 later operators get the epoch that was chosen for the first operator. An operator is the first
@@ -45,7 +47,8 @@ _REMEMBERED_DIRECTORIES = 64
 
 @dataclass(frozen=True, slots=True)
 class _BegunRestore:
-    """The operators of a query that are already planned, and the epoch of their state."""
+    """The operators of a new query that are already planned, and the epoch that they begin
+    with."""
 
     epoch: int
     operators: frozenset[str]
@@ -81,8 +84,8 @@ def restore_source(
 
 def check_one_epoch(operators: Iterable[tuple[str, RestoreSource | None]]) -> None:
     """Raise ConfigurationError if the operators of a query would begin with different epochs of a
-    directory. Otherwise note the start: a later query begins with the newest epoch. `operators`:
-    the names of the operators, with their sources."""
+    directory. Otherwise forget the chosen epoch, so that a later query begins with the newest
+    epoch. `operators`: the names of the operators, with their sources."""
     begun: dict[str, tuple[str, int]] = {}
     for operator, source in operators:
         if source is None or source.directory is None:
@@ -148,8 +151,8 @@ def _not_there(chosen: RestoreFrom, operator: str, below: Sequence[str]) -> Conf
 def _newest_epoch(
     chosen: RestoreFrom, histories: Sequence[OperatorHistory], before: int | None
 ) -> int:
-    """The epoch `before` of the operators planned before, if all operators have the epoch;
-    otherwise the newest epoch that all operators have."""
+    """The epoch that all operators have: the epoch `before`, chosen for operators planned earlier,
+    if possible; otherwise the newest such epoch."""
     held = epochs_of(histories)
     if before is not None and all(before in versions for versions in held.values()):
         return before

@@ -1,4 +1,4 @@
-"""Lets a query that is stopped while its `foreachBatch` function runs end without an error.
+"""Lets a query end without an error if it is stopped while its `foreachBatch` function runs.
 
 The stop interrupts the function's action, and Py4J passes the error to Spark as text: a Python
 traceback with the whole stack of the JVM. Spark searches the text for the name of an interruption,

@@ -131,8 +131,9 @@ class Rescale:
             check_not_started(folder)
 
     def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
-        """Delete the new partitions, unless they are in a shared store, and the directories of the
-        new partitions."""
+        """Delete the files of the new partitions, and the directories of the new partitions in the
+        checkpoint. If the files are in an object store, and the checkpoint is a copy (`is_shared`),
+        leave the files there and return the URL of the object store."""
         files, own, place = folder.files, begun.own, place_of(folder.files)
         left = place.root if place is not None and folder.is_shared(begun) else None
         if left is None:

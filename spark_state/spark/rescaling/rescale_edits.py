@@ -17,7 +17,7 @@ numbers and the numbers differ, Spark takes the batch for an unfinished offline 
 refuses to start.
 
 The commit log has ids only in checkpoint format 2. Spark reads one id for each partition. As long
-as the log has the former ids, the provider finds a rescaled state by the id of the state before.
+as the log has the former ids, the provider finds a rescaled state by the id of the former state.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ the name of the store; empty: the store has a single partition."""
 
 @dataclass(frozen=True, slots=True)
 class RescaledOperator:
-    """An operator whose rows are distributed again. `columns`: the columns of its keys."""
+    """An operator whose rows are distributed again. `columns`: the key columns that decide the
+    partition of a row."""
 
     operator: StatefulOperator
     columns: tuple[str, ...]
@@ -65,7 +66,8 @@ class RescalePlan:
 
     @property
     def new_notes(self) -> tuple[str, ...]:
-        """Files in new partitions, which say that the partition is in an object store."""
+        """The missing files that say, in the directory of a partition, that the partition is in an
+        object store."""
         if self.checkpoint.place is None or not self.moves_rows:
             return ()
         there = {file.path for file in self.checkpoint.files}
@@ -131,12 +133,12 @@ def plan_rescale(
 
 
 def _check_distribution(plan: RescalePlan) -> None:
-    """Raise UnsupportedOperationError if the query may distribute rows in another way than by the
-    hash of the key, and the state cannot show the difference. Only the setting `_STRICT` rules out
-    other ways.
+    """Raise UnsupportedOperationError if the query has a single partition, and may distribute rows
+    in another way than by the hash of the key. A single partition does not show the other way,
+    because every row is in this partition.
 
-    With a single partition every row lies where its hash puts the row. An entry of Spark before 3.3
-    lacks the setting, and a missing setting counts as false.
+    Only the setting `_STRICT` rules out other ways. An entry of Spark before 3.3 lacks the setting,
+    and a missing setting counts as false.
     """
     checkpoint = plan.checkpoint
     strict = checkpoint.settings.get(_STRICT, "not set")

@@ -1,8 +1,8 @@
 """Finds the query, run and batch of a task in the task's local properties.
 
 Spark writes the query and the batch into properties, and the run into the job group. In
-foreachBatch user code may replace the job group with a label. A label stays the same over restarts:
-taken for a run, it would make a restarted query look like the query before (I4, I9). So
+foreachBatch user code may replace the job group with a label. A label stays the same over restarts.
+If a label were taken for the run, a restarted query would seem to be the same run (I4, I9). So
 `foreach_batch` writes the run into another property, together with the query. A query that is
 started inside foreachBatch inherits the property, and must not take the run for its own.
 """

@@ -1,7 +1,7 @@
 """Plans of Spark Connect DataFrames, parsed from the server's text of the plan.
 
-The client has a plan of its own, but shows a view or an SQL text only by name. The server's
-analysed plan has every step of the query. A line of the text is a node:
+The client's own plan shows a view or an SQL text only by name. The server's analysed plan has every
+step of the query. A line of the text is a node:
 
     ~Project [ts#1-T10000ms, key#2]
     +- ~EventTimeWatermark 7f1c…, ts#1: timestamp, 10 seconds
@@ -35,7 +35,7 @@ class PlanNode:
 
 
 def plan_nodes(df: DataFrame) -> list[PlanNode]:
-    """The nodes of the analysed plan of a DataFrame, each before the nodes below."""
+    """The nodes of the analysed plan of a DataFrame, each before its children."""
     frame: Any = df
     return parsed_plan(str(frame._explain_string(extended=True)))
 

@@ -1,8 +1,8 @@
 """Puts the cause of a failure on the first line of Spark's exception.
 
-Spark shows a Python error after a page of traceback, and a task's error after a report of its
-attempts. So the texts of PySpark's exceptions begin with the cause here, then an empty line, then
-Spark's whole text. Conditions and their parameters do not change.
+Spark shows a Python error after a page of traceback, and a task's error after a report of the
+task's attempts. With this module the texts of PySpark's exceptions begin with the cause and an
+empty line; then comes Spark's whole text. Error conditions and their parameters do not change.
 
 The change applies to all exceptions of streaming queries, and to errors of cowstate elsewhere.
 """
@@ -75,8 +75,8 @@ def _python_error(text: str) -> tuple[str, str] | None:
     """The last Python error in a text: the module of the error's class, with a dot at the end, and
     the line of the error. None without a traceback.
 
-    If an error was raised from another error, or a text quotes another text, the last traceback is
-    the final or the innermost error.
+    The last traceback in the text counts. If an error was raised from another error, this is the
+    traceback of the final error; if a text quotes another text, the traceback in the inner text.
     """
     _, traceback, frames = text.rpartition(_TRACEBACK)
     match = _PYTHON_ERROR.search(frames) if traceback else None

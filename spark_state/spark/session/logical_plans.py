@@ -39,7 +39,7 @@ def analyzed_plan(df: DataFrame) -> Any:
 
 
 def nodes_of(plan: Any) -> Iterator[Any]:
-    """The nodes of a plan, each before the nodes below."""
+    """The nodes of a plan, each before its children."""
     yield plan
     for child in elements(plan.children()):
         yield from nodes_of(child)

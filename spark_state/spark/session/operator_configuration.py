@@ -89,9 +89,10 @@ def _given(key: str, settings: Mapping[str, str]) -> Any:
 
 
 def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:
-    """The configuration of a session with these settings, which may have any keys. Raises
-    ConfigurationError for an unknown `spark.cowstate.` key, a bad value, a missing store on a
-    cluster, speculative execution, or a limit of the memory of Python workers."""
+    """The configuration of operators in a session. `settings`: the session's settings; keys without
+    the prefix `spark.cowstate.` are mostly ignored. Raises ConfigurationError for an unknown
+    `spark.cowstate.` key, a bad value, a missing store on a cluster, speculative execution, or a
+    memory limit for Python workers."""
     check_keys(settings)
     given = {
         key.removeprefix(PREFIX): text
@@ -130,8 +131,9 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
 
 
 def _filled(values: Mapping[str, Any], options: Mapping[str, Any]) -> OperatorConfiguration:
-    """The configuration with these values, which are named by the paths of their fields. Fields
-    without a value have their defaults. `options`: for the clients of stores."""
+    """The configuration with these values. `values`: by the path of a field, such as
+    `backend.kind`; a field without a value has its default. `options`: for the clients of
+    stores."""
 
     def fields_of(group: str) -> dict[str, Any]:
         parts = ((*path.rpartition("."), value) for path, value in values.items())

@@ -17,8 +17,9 @@ _PANDAS = "spark.sql.execution.pythonUDF.pandas"
 
 
 def pandas_form(spark: SparkSession) -> RowForm:
-    """pandas DataFrames with the sizes, time zone and casts of the session. Raises Spark's own
-    error if pandas is missing or too old, and UnsupportedOperationError for extension types."""
+    """The form of rows as pandas DataFrames. The largest DataFrame, the time zone and the rules for
+    casts come from the session's settings. Raises Spark's own error if pandas is missing or too
+    old, and UnsupportedOperationError if the session asks for pandas extension types."""
     require_minimum_pandas_version()
     # pandas takes a third of a second to import, and the row API does not need it.
     from spark_state.processor.pandas_frames import PandasFrames

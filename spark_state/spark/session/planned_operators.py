@@ -51,7 +51,8 @@ class PlannedOperator:
 
 @dataclass(frozen=True, slots=True)
 class OperatorInputs:
-    """An operator, and the places of its sources among all `sources` of the query."""
+    """An operator, and its sources. `places`: the positions of the operator's sources among the
+    sources of the query; `sources`: the number of sources of the query."""
 
     operator: PlannedOperator
     places: tuple[int, ...]
@@ -63,7 +64,8 @@ _planned: dict[str, PlannedOperator] = {}
 
 
 def function_name(spec: OperatorSpec) -> str:
-    """The function name of this operator. `operators_in` recognizes the operator by this name."""
+    """Remember a planned operator, and return the name for the operator's function. `operators_in`
+    recognizes the operator by this name."""
     checkpoints = spec.checkpoints
     _planned[spec.plan_id] = PlannedOperator(
         spec.operator,
@@ -85,8 +87,9 @@ def operator_names_below(df: DataFrame) -> set[str]:
 
 
 def roots_of_connect_operators(df: DataFrame, root: str) -> tuple[tuple[str, str], ...]:
-    """The operators upstream of a Spark Connect DataFrame, each once and the last one first, with
-    the roots of their stores. `root`: the root for operators that another client has planned."""
+    """The names of the operators upstream of a Spark Connect DataFrame, each once, last operator
+    first, with the root URLs of their stores. `root`: the root URL for operators that another
+    client has planned."""
     operators: dict[str, str] = {}
     for function in _connect_functions(df):
         planned = _planned.get(function["plan_id"])

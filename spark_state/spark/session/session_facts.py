@@ -1,5 +1,5 @@
-"""Reads the facts that the engine needs about a Spark session, and changes a setting for a
-while."""
+"""Reads the facts that the engine needs about a Spark session, and changes a setting inside a
+`with` block."""
 
 from __future__ import annotations
 

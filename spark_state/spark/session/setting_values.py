@@ -27,7 +27,8 @@ _WITH_EPOCH = re.compile(r"(.+?)(?:@(\d+))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class SettingValues:
-    """The values of a setting: described in Markdown, and parsed; see the module."""
+    """The values that a setting allows. `allowed`: describes the values in Markdown; `parse`: the
+    parser, see the module."""
 
     allowed: str
     parse: Callable[[str, str], Any]

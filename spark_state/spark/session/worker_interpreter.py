@@ -1,9 +1,10 @@
 """Chooses the interpreter of Spark's Python workers.
 
-Spark starts workers with PYSPARK_PYTHON of the driver's environment, or else with `python3` of the
-PATH, not with the interpreter of the driver. The setting `spark.pyspark.python` has an effect only
-if spark-submit starts the driver. To find data sources written in Python, the JVM starts a process,
-with the environment in which the JVM was launched.
+Spark starts workers with the interpreter that PYSPARK_PYTHON names in the driver's environment or,
+if the variable is not set, with `python3` of the PATH. The interpreter of the driver does not
+matter. The setting `spark.pyspark.python` has an effect only if spark-submit starts the driver. To
+find data sources written in Python, the JVM starts a process, with the environment in which the JVM
+was launched.
 
 On one machine the interpreter of the driver has cowstate, so workers should run the same
 interpreter. On a cluster the other machines are unknown, so this module changes nothing.
@@ -37,8 +38,9 @@ _GREATEST_BOUND = 2**31 - 1
 
 @contextmanager
 def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Let a Spark that is launched inside the `with` block run the driver's interpreter. Does
-    nothing unless the settings name a local master and the user has chosen no interpreter."""
+    """Let the workers of a Spark that is launched inside the `with` block run the driver's
+    interpreter. Does nothing unless the settings name a local master and the user has chosen no
+    interpreter."""
     if os.environ.get(_PYTHON) or not is_local_master(str(settings.get("spark.master", ""))):
         yield
         return
@@ -67,10 +69,12 @@ def use_driver_interpreter(spark: SparkSession) -> None:
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a data source, unless the JVM already knows a source of this name. Classic Spark:
-    not by `spark.dataSource.register`, which refuses a name for which the JVM has a class; the jar
-    has such a class for the name cowstate, and the class asks for the source in Python. Spark
-    Connect: a registered source replaces a source of the same name."""
+    """Register a data source, unless the JVM already knows a source of this name. With Spark
+    Connect the source is always registered, and replaces a source of the same name.
+
+    Classic Spark's `spark.dataSource.register` refuses a name for which the JVM has a class. The
+    jar has such a class for the name cowstate, and this class looks for the registered source in
+    Python. So in classic Spark this function registers the source in the JVM's manager itself."""
     if is_connect(spark):
         spark.dataSource.register(source)
         return

@@ -1,9 +1,9 @@
 """Chooses Unix domain sockets for the traffic between Spark's JVM and Python workers.
 
-Spark uses TCP on the loopback interface by default. There, a small write waits for an
-acknowledgement that the other end delays, so a task with a Python worker waits for nothing. A Unix
-domain socket does not wait; `tests/benchmarks/latency.py --sockets` compares both. Spark reads the
-setting when the context starts.
+Spark uses TCP on the loopback interface by default. Over TCP a small write waits for an
+acknowledgement that the other end delays, and the wait makes each task with a Python worker slower.
+A write to a Unix domain socket does not wait; `tests/benchmarks/latency.py --sockets` compares both
+kinds of sockets. Spark reads the setting when the context starts.
 
 Spark creates the sockets in its temporary directory. The path of a socket has at most 104
 characters, and Spark's file names take 43 of these. On a cluster nobody knows the temporary

@@ -1,16 +1,17 @@
 """The folder of a change of a stopped query's checkpoint, and the changes that killed commands have
 left unfinished.
 
-A command with `--revert` undoes a change with its folder, <checkpoint>/<ChangeKind.root>/<time>/:
+To undo a change, a command with `--revert` reads the change's folder,
+<checkpoint>/<ChangeKind.root>/<time>/:
 
-    claim                  comes first, so that two commands see each other
+    claim                  written first, so that two commands at the same time see each other
     <noun>-begun.json      a ChangeRecord without edits: says where the new state goes
     files/<path>           copies of edited and removed files, from before the change
     <noun>.json            the whole ChangeRecord: from here on, files may be edited
     as-left                digest of the listing of the checkpoint, after the whole change
 
-Only one change may be unfinished at a time, of any kind, and the newest change is undone first. No
-file of the folder is replaced: a kill never loses a record.
+Only one change may be unfinished at a time, whatever its kind, and the newest change is undone
+first. No file of the folder is replaced, so a kill never loses a record.
 """
 
 from __future__ import annotations
@@ -189,9 +190,9 @@ def took_effect(files: CheckpointFiles, record: ChangeRecord) -> bool:
 
 
 def restore_lost(folder: ChangeFolder) -> None:
-    """Write edited files again that a killed edit has lost: not every file system replaces a file
-    in one step. A missing file without remains of a killed edit was deleted by Spark, and is not
-    written."""
+    """Write again the edited files that a killed edit has lost: not every file system replaces a
+    file in one step. A missing file without remains of a killed edit was deleted by Spark, and is
+    not written."""
     files, record = folder.files, folder.record()
     if record is None:
         return
@@ -229,8 +230,8 @@ def check_finished(files: CheckpointFiles) -> None:
 
 
 def _planned_anew(folder: ChangeFolder, record: ChangeRecord) -> bool:
-    """Return True if another run of the query has written the file with the last edit of a
-    rescale."""
+    """Return True if the query has gone back since a rescale, and has written the file with the
+    rescale's last edit anew, with the former number of partitions."""
     if folder.kind != RESCALE or not record.edited or not folder.files.exists(record.last_edit):
         return False
     last = partitions_of_last_batch(folder.files)
@@ -262,8 +263,8 @@ def _took_effect_long_ago(folder: ChangeFolder, record: ChangeRecord) -> bool:
 
 
 def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
-    """Make the removals and edits that follow after a change took effect. Only files that still
-    have the change's `between` text are edited. Safe to call again."""
+    """Make the removals and edits that follow after a change took effect. Edits only files that
+    still have the change's `between` text. Safe to call again."""
     for path in record.removed_last:
         files.delete(path)
     for path, text in record.finishing.items():

@@ -1,5 +1,5 @@
-"""The records of a change of a stopped query's checkpoint: JSON, written before the new state and
-before the edits."""
+"""The records of a change of a stopped query's checkpoint, in JSON: a record is written before the
+new state, and another record before the edits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Changed = Mapping[str, Sequence[str | int]]
 
 @dataclass(frozen=True, slots=True)
 class ChangeKind:
-    """A command that changes checkpoints. `noun`: the name of its changes."""
+    """A kind of change. `command`: the command that makes the change, such as "adopt"; `noun`: the
+    name of the change, such as "adoption"."""
 
     command: str
     noun: str
@@ -31,12 +32,12 @@ class ChangeKind:
 
     @property
     def record(self) -> str:
-        """The name of the file with the record of a change that may edit files."""
+        """The name of the file with the record that is written before the edits."""
         return f"{self.noun}.json"
 
     @property
     def begun(self) -> str:
-        """The name of the file with the record of a change that writes new state."""
+        """The name of the file with the record that is written before the new state."""
         return f"{self.noun}-begun.json"
 
 
@@ -52,8 +53,9 @@ class ChangeRecord:
     checkpoint           the URL of the checkpoint; a copy of the checkpoint has another URL
     planned, committed   the last batches of the query before the change
     changed              values before and after, for the report of `revert`
-    own                  JSON values of the kind of change: `from` and `to`, and the way to the new
-                         state. All file names of a rescale's new state have the `attempt`
+    own                  JSON values of this kind of change: `from` and `to`, and values that say
+                         where the new state is. A rescale has its `attempt`, which is part of the
+                         names of all files of its new state
     edited               by path, the SHA-256 of the new content. With the last edit the change
                          takes effect, unless `moved` has a folder
     between, finishing   by path, the texts of some edited files until the change takes effect, and

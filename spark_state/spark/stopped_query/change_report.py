@@ -1,6 +1,6 @@
-"""The reports of commands that change the checkpoint of a stopped query, as text and as JSON: of a
-plan, of an applied change, and of a reverted change. Each has a table of the changed things, before
-and after."""
+"""The reports of commands that change the checkpoint of a stopped query, as text and as JSON. There
+are reports of a plan, of an applied change, and of a reverted change. Each report has a table of
+values before and after the change."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _changed_as_json(changed: Changed) -> dict[str, Mapping[str, str | int]]:
 
 
 def _table(changed: Changed, *heads: str) -> list[str]:
-    """A line with the heads, and a line for each changed thing."""
+    """A line with the heads of the columns, and a line for each entry of `changed`."""
     rows = [("", *heads), *((name, *map(str, values)) for name, values in changed.items())]
     width = max(len(before) for _, before, _ in rows)
     return [f"{name:{_INDENT}}{before:{width}}  {after}" for name, before, after in rows]

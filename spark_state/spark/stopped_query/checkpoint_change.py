@@ -3,7 +3,7 @@
     checks               no unfinished change; the query can be changed in this way
     next batch           taken away from a driver that may still run the query, see next_batch
     claim                no other command changes the checkpoint, see change_folder
-    new state            written beside the present state, which alone counts; read back
+    new state            written beside the present state and read back; does not count yet
     copies and record    in the folder of the change, see change_folder
     check                the query has not run since the checkpoint was read
     edits                with the last edit the change takes effect: then the new state counts
@@ -95,8 +95,8 @@ class WrittenState:
 
 @dataclass(frozen=True, slots=True)
 class AppliedChange:
-    """An applied change. `folder`: the folder with the change's backup; `changed`: the changed
-    things of the plan, and the next batch."""
+    """An applied change. `folder`: the folder with the change's backup; `changed`: the entries of
+    `planned.changed`, and an entry for the next batch."""
 
     planned: PlannedChange
     folder: str
@@ -122,8 +122,8 @@ class Change(Protocol[TargetT, PlanT]):
 
     - `plan` and `planned_change` change nothing.
     - `write_state` writes the new state, but no file that a query reads. Before the first file,
-      `write_state` passes to `begin` of the folder a record of the places of the files.
-    - `delete_state` finds the files by this record. So `delete_state` can clean up whenever the
+      `write_state` calls `folder.begin` with a record that says where the new state goes.
+    - `delete_state` finds the new state by this record. So `delete_state` can clean up whenever the
       command was killed, and can be called again.
     """
 
@@ -224,8 +224,9 @@ def run_store_job(start: Callable[[], Any], progress: Progress) -> list[dict[str
 
 def end_last(files: CheckpointFiles) -> None:
     """Finish the last change, if it took effect and was killed before its end. Raises
-    ConfigurationError if the last change has to be undone first: such a checkpoint may be in a form
-    that `read_checkpoint` refuses."""
+    ConfigurationError if the last change did not take effect and must be undone before another
+    change. Call this before `read_checkpoint`, which may refuse a checkpoint with an unfinished
+    change."""
     finish_last(files)
     check_finished(files)
 
@@ -328,8 +329,8 @@ def _undo(change: Change[TargetT, PlanT], folder: ChangeFolder) -> str | None:
 
 
 def _put_back_removed(folder: ChangeFolder, paths: tuple[str, ...]) -> None:
-    """Put back removed files. The marker of a store is written in one step, because the marker has
-    an effect as soon as it exists."""
+    """Put back removed files. The file STATE_PLACE, which names the state's object store, has an
+    effect as soon as it exists, so it is written in one step."""
     files = folder.files
     for path in paths:
         if path == STATE_PLACE:
@@ -378,7 +379,7 @@ def check_unchanged(
 
 
 def check_edited(folder: ChangeFolder, record: ChangeRecord) -> None:
-    """Raise ConfigurationError if an edited file was changed again, and not by the change."""
+    """Raise ConfigurationError if somebody else has changed a file that the change edited."""
     files = folder.files
     for path in record.replaced:
         if not folder.has_own_text(record, path):

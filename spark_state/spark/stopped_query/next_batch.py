@@ -29,7 +29,7 @@ def take_next_batch(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None
     """Plan the batch after the last batch, without rows.
 
     Raises ConfigurationError if a batch is planned and not committed, because a running driver may
-    still commit the batch, and if the query plans the next batch first.
+    still commit the batch; and if the query has planned the next batch meanwhile.
     """
     last, commit = checkpoint.planned, checkpoint.commit
     if commit is None or checkpoint.committed != last:

@@ -1,1 +1,2 @@
-"""The stored state of the operators of a query, as Spark's readers and its progress show it."""
+"""Shows the stored state of a query's operators in Spark's state readers and in Spark's
+progress."""

@@ -1,12 +1,14 @@
 """Entries of `stateOperators` in Spark's progress, from the barriers of operators of cowstate.
 
-    numRowsTotal, numRowsUpdated, numRowsRemoved    entries: a value, an element of a list or map
-    allUpdatesTimeMs                                in the processor, of all subtasks together
-    commitTimeMs                                    to write files, of all subtasks together
+    numRowsTotal, numRowsUpdated, numRowsRemoved    numbers of values, and of elements of lists and
+                                                    maps
+    allUpdatesTimeMs                                time in the processor, sum over all subtasks
+    commitTimeMs                                    time to write files, sum over all subtasks
     memoryUsedBytes                                 an estimate, see heap_memory
     allRemovalsTimeMs                               0: the time of removals is not measured
     numShufflePartitions, numStateStoreInstances    the number of subtasks
-    customMetrics                                   numValueStateVars and so on; some of our own
+    customMetrics                                   Spark's, such as numValueStateVars, and some
+                                                    metrics that only cowstate has
 
 A batch that did not run the operator shows the unchanged state, and the number of states that the
 epoch before deleted: Spark, too, repeats `numDeletedStateVars` while nothing runs. Spark reports a
@@ -54,8 +56,9 @@ class ShownRun:
         return is_enabled({ENABLED_KEY: str(self.setting(ENABLED_KEY, "false"))})
 
     def documents(self, moments: Sequence[tuple[int, str]]) -> list[Sequence[Document]]:
-        """The documents for each moment: the number of a batch, and the time when the batch began.
-        Does not read if all are remembered. Raises CowstateError."""
+        """The documents for each moment. A moment is the number of a batch, and the time when the
+        batch began. Reads no store if the documents of all moments are remembered. Raises
+        CowstateError."""
         shown = {
             moment: documents
             for moment in moments
@@ -97,8 +100,8 @@ def _documents_of(operator: StoredOperator, batches: Sequence[int]) -> list[Docu
 
 
 def _document(operator: StoredOperator, epoch: int, *, ran: bool) -> Document:
-    """The document of an epoch. `ran`: True if the batch ran the operator; if not, the epoch is an
-    earlier epoch."""
+    """The document of an epoch for a batch. `ran`: True if the batch ran the operator; if not,
+    `epoch` is an earlier epoch."""
     progress = operator.progress(epoch)
     states = states_of(operator.history.checkpoint_at(epoch)).values()
     kinds = Counter(state.kind for state in states)

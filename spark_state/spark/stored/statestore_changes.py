@@ -3,7 +3,7 @@
     batch_id, change_type, key, then the columns of the state as in statestore_columns, and
     partition_id
 
-    value   "update" with the value, "delete"
+    value   "update" with the new value; "delete" if the value is gone
     list    "append" for each element after the old elements; if old elements changed, "update"
             with the first element and "append" with each later element; "delete" if the list is
             gone

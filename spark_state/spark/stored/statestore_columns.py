@@ -1,13 +1,13 @@
 """States of operators with the columns of Spark's own state reader.
 
-    value     key, value                                      structs
-    list      key, list_element                               or list_value if not flattened
-    map       key, user_map_key, user_map_value               or map_value if not flattened
+    value     key, value
+    list      key, list_element                     if not flattened: key, list_value
+    map       key, user_map_key, user_map_value     if not flattened: key, map_value
     timers    key, expiration_timestamp_ms
 
-The last column is always `partition_id`: the subtask that owns the key. As in Spark, a value that
-expires is in a struct with the field `value`, and its expiration time is not shown. A state that
-`init` declares and deletes has no rows.
+The columns `key` and `value` are structs. The last column is always `partition_id`: the subtask
+that owns the key. As in Spark, a value that expires is in a struct with the field `value`, and the
+expiration time is not shown. A state that `init` declares and deletes has no rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _WHOLE = {"list": ("list_value",), "map": ("map_value",)}
 
 @dataclass(frozen=True, slots=True)
 class StateRead:
-    """A read of a state. `partition`: the only partition to read, None for all."""
+    """A read of a state. `flatten`: True for a row for each element of a list or map; `partition`:
+    the only partition to read, None for all."""
 
     operator: StoredOperator
     state: str

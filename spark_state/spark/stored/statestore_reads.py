@@ -6,7 +6,7 @@ session a read of these formats first looks for operators of cowstate:
     statestore       with stateVarName or readRegisteredTimers: the state in the store
                      `operator-<operatorId>` of the checkpoint's query, with Spark's columns;
                      if there is no such store, Spark answers
-    state-metadata   Spark's own rows, and a row for each such store
+    state-metadata   Spark's own rows, and a row for each store `operator-<n>` of the query
 
 The stores lie below `spark.cowstate.store` of the session. An operator with a name that the user
 chose has no number, so these reads do not find the operator.
@@ -58,7 +58,8 @@ _TIMER_STATES = {
 
 
 Answer = Callable[[Any, Any, Callable[[], DataFrame]], DataFrame]
-"""Gets a reader with its format and options, the path or None, and Spark's own read."""
+"""Gets a reader with its format and options, the path or None, and a function that calls Spark's
+own `load`. Returns the DataFrame of the read."""
 
 
 def answer_loads(readers: Any, answer: Answer) -> None:

@@ -35,9 +35,9 @@ _NUMBERED = re.compile(r"operator-(\d+)")
 
 @dataclass(frozen=True)
 class StoredOperator:
-    """An operator's store. A batch without an epoch of its own has the state of the epoch before.
-    `retry_seconds`: how long a failing call to the store is tried again; `store_options`: for the
-    client of the store."""
+    """An operator's store. A batch without an epoch does not change the state. `retry_seconds`: how
+    long a failing call to the store is tried again; `store_options`: options for the client of the
+    store."""
 
     name: str
     url: str
@@ -92,7 +92,7 @@ def deleted_states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]
 def operators_in_plan(
     plan: Any, query_id: str, retry_seconds: float | None = None
 ) -> tuple[StoredOperator, ...]:
-    """The operators in the plan of a query, if this process has planned them; the last one first.
+    """The operators in the plan of a query that this process has planned, last operator first.
     `retry_seconds`: None for each operator's own retry time."""
     return tuple(
         StoredOperator(

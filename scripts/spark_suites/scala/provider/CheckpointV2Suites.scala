@@ -6,7 +6,10 @@ import org.apache.spark.sql.execution.datasources.v2.state.{
 }
 import org.apache.spark.sql.internal.SQLConf
 
-/** Spark's suite of the state reader, on checkpoints of format 2, which Spark's provider lacks. */
+/**
+ * Spark's suite of the state reader, on checkpoints of format 2, which HDFSBackedStateStoreProvider
+ * cannot write.
+ */
 class StateReadCheckpointV2Suite extends HDFSBackedStateDataSourceReadSuite {
   override def beforeAll(): Unit = {
     super.beforeAll()
