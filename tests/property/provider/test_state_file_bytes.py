@@ -210,13 +210,11 @@ def test_python_refuses_what_the_provider_refuses(provider_jvm: ProviderJvm) -> 
     problems = set()
     for damaged in (*flipped, *(data[:length] for length in range(0, len(data), 7))):
         told = files.message(bytes(damaged))
-        if told == "none":
-            assert decoded(bytes(damaged)).batches == decoded(data).batches
-            continue
-        assert told.startswith(f"{NAME} is damaged: ")
-        with pytest.raises(CorruptObjectError) as raised:
-            decoded(bytes(damaged))
-        problems.add(re.sub("[0-9]+", "N", raised.value.problem))
+        if told != "none":
+            assert told.startswith(f"{NAME} is damaged: ")
+            with pytest.raises(CorruptObjectError) as raised:
+                decoded(bytes(damaged))
+            problems.add(re.sub("[0-9]+", "N", raised.value.problem))
     assert problems == {
         "it is empty, as after a power failure before it was on the disk",
         "its record batches are not where they were written",
