@@ -1,5 +1,6 @@
-"""Encodes and decodes the JSON documents of an operator's store. Pure. The module `document` draws
-the envelope of a document. All decoders raise CorruptObjectError and UnsupportedFormatError."""
+"""Encodes and decodes the JSON documents of an operator's store. Pure. For the envelope around each
+document, see the module `document`. All decoders raise CorruptObjectError and
+UnsupportedFormatError."""
 
 from __future__ import annotations
 

@@ -35,8 +35,9 @@ class EpochNumbers:
       time to publish the barrier of the epoch before, None if another host ran the epoch before.
     - `written_bytes`: bytes of the files that the barriers of this epoch are the first to name.
     - `states_deleted`: states deleted with deleteIfExists. Each subtask counts a deleted state.
-    - `failed_snapshots`: number of snapshots in a row, up to this epoch, that could not be written
-      or took too long to be named. Hosts try such snapshots again, and log the cause.
+    - `failed_snapshots`: number of snapshots in a row, up to this epoch, that failed: the files
+      could not be written, or took so long that no barrier may name the files any more. Hosts try
+      again, and log the cause.
 
     `late_rows`, `timers`, `memory_bytes` and `last_publish_ms` are None if a subtask does not
     report the number. Barriers of `cowstate adopt` do not report these numbers.

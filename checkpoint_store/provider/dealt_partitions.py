@@ -21,8 +21,9 @@ from checkpoint_store.provider.spark_checkpoint import StorePartitions
 
 @dataclass(frozen=True, slots=True)
 class DealtPartitions:
-    """The partitions of a store, as the store's directories are now. `stored`: the number noted by
-    Spark, and the number of directories. `query`: the offset log. `first`: partition 0, which has
+    """The number of partitions of a store at each batch, according to the last listing of the
+    store. `stored`: the number of partitions that Spark noted, and the number of partition
+    directories. `query`: the numbers in the offset log. `first`: reader of partition 0, which has
     files of each rescale; None before the first listing."""
 
     stored: StorePartitions

@@ -226,12 +226,12 @@ def _check_no_other(
     """Raise RunChoiceError if a run that does not count may have written the epochs that Spark
     committed.
 
-    There are two such cases. In the first, the run completed a later committed epoch, so the query
-    was taken back, and this checkpoint is from before the query was taken back. In the second, the
-    run completed the same epoch as a run that counts, but with another result, and the run either
-    told another location or was taken back. So nobody knows which of the two results Spark had
-    committed when this checkpoint was copied or moved. `is_own`: True if the store belongs to this
-    checkpoint.
+    There are two such cases. In the first, the other run completed a committed epoch later than
+    `base`: the query was taken back, and this checkpoint is from before that. In the second, the
+    other run completed the same epoch as a run that counts, but with another result, and the two
+    runs belonged to different checkpoints, or the query was taken back to before the epoch. So
+    nobody knows which of the two results Spark had committed when this checkpoint was copied or
+    moved. `is_own`: True if the store belongs to this checkpoint.
     """
     counting = {each.epoch: each for each in timeline if each.epoch < base.epoch}
     others = [each for each in runs.written.difference(timeline) if each.epoch <= committed]

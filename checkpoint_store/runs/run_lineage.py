@@ -165,9 +165,9 @@ class _Scan:
         )
 
     def _gone_on(self, back: int) -> tuple[int, Contradiction | None]:
-        """The run that counts last after run `back` took the query back. An older run counts if the
-        run was alive and has gone on from the base since then. Two such runs may contradict each
-        other."""
+        """The last run that counts after run `back` took the query back, and the first
+        contradiction found. The last run is `back`, unless an older run was still alive and has
+        gone on from the base of `back`. Two such older runs may contradict each other."""
         newest: int = back
         contradiction: Contradiction | None = None
         for number, first in sorted(self._alive_after(back)):

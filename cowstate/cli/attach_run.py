@@ -1,4 +1,5 @@
-"""Runs `cowstate attach`: reads the checkpoint in a Spark session, and the operators' stores."""
+"""Runs `cowstate attach`: reads the operators' stores, and reads the checkpoint in a Spark
+session."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ COLUMNS = [
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Legs that only one of the two computations has; both empty when the computations agree."""
+    """Legs that only the stream has, and legs that only the batch has. Both tables are empty when
+    the computations agree."""
 
     only_stream: pd.DataFrame
     only_batch: pd.DataFrame

@@ -1,6 +1,6 @@
 """Runs the flights job: replay, stream and sink, and then the check and the report.
 
-    <out>/run.json         the facts of this run; written last, when the input is complete
+    <out>/run.json         facts about the run; written after the input, before the stream starts
          /input/           the flights as files in time order
          /legs/            the result: Spark's file sink, exactly once
          /checkpoint/      Spark's checkpoint, unless placed elsewhere
@@ -67,8 +67,8 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReplayFacts:
-    """Content of run.json: facts of the run whose files the directory has. `flights`, `files`:
-    number of flights and of input files. `store`, `checkpoint`: URLs or paths."""
+    """Content of run.json: facts about the run in the directory `out`. `flights`, `files`: number
+    of flights and of input files. `store`, `checkpoint`: URLs or paths."""
 
     flights: int
     files: int

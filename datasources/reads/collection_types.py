@@ -37,7 +37,8 @@ class FlattenedColumns:
 
     @classmethod
     def of(cls, shape: StateShape, url: str) -> Self:
-        """The columns for a state. Raises ConfigurationError for a state without elements."""
+        """The columns for a state. Raises ConfigurationError if the state is neither a list state
+        nor a map state."""
         if shape.kind not in _COLUMNS:
             raise ConfigurationError(
                 f"option flattenCollectionTypes is for list and map states, but {shape.state!r} of "

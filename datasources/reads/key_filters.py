@@ -7,8 +7,8 @@ Some literals change on the way from a query to the source, but Spark compares r
 unchanged literal. So a filter is used only if its unchanged literals are known:
 
     literal    on the way                                              read as
-    decimal    PySpark rounds to 28 digits                             unknown, from 28 digits
-    text       Spark replaces bytes that are not UTF-8 by U+FFFD       unknown, with a U+FFFD
+    decimal    PySpark rounds to 28 digits                             unknown if 28 digits or more
+    text       Spark replaces bytes that are not UTF-8 by U+FFFD       unknown if it has U+FFFD
     date       Spark moves a day that java.sql.Date cannot hold to     the day, and all days that
                the next day: 5 to 14 October 1582, and days that the   may arrive as this day
                zone of the JVM skipped, as 30 December 2011 in Samoa

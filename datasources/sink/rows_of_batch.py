@@ -43,8 +43,9 @@ def in_sequence(
     """Write files in which the rows of a key are in the order of their sequence, and return the
     files. Return `files` unchanged unless the table has both sequenceBy and ignoreNullUpdates.
 
-    With both options, each row of a key counts, except a late row. The task that wrote a row cannot
-    decide if the row is late, because other tasks may have rows of the same key.
+    With both options, any row of a key may give a column its value, not only the last row. A row
+    with a smaller sequence than an earlier row of its key is late, and changes nothing. A task
+    alone cannot put the rows of a key in order, because other tasks may have rows of the same key.
     """
     if plan.metadata.sequence_by is None or not plan.metadata.ignore_null_updates:
         return tuple(files)

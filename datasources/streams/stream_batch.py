@@ -103,8 +103,8 @@ class StreamBatch:
         return parts
 
     def stretches(self, ahead: Positions) -> list[Stretch]:
-        """The stretches to read between the offsets, see Stretch. `ahead`: the positions of the
-        channels that the batch reads further than whole versions."""
+        """The stretches to read between the offsets, see Stretch. `ahead`: by subtask, the
+        positions of the channels that the batch reads beyond the version of offset `end`."""
         start, end = self.start, self.end
         last = StreamProgress(end["version"] if end["version"] >= 0 else None, ahead)
         # Most positions have the same epoch.

@@ -248,7 +248,8 @@ class StoreSession:
         self.checkpoints.complete(barrier.epoch, barrier.run, barrier.parallelism, barrier.subtask)
 
     def housekeep(self, spec: OperatorSpec, epoch: int) -> None:
-        """Start a clean-up in the background, once in some epochs."""
+        """Start a clean-up in the background, unless one is running or the last one started fewer
+        than `_EPOCHS_BETWEEN_RETENTIONS` epochs ago."""
         with self._lock:
             if self._retaining or epoch - self._retained_at < _EPOCHS_BETWEEN_RETENTIONS:
                 return

@@ -8,9 +8,9 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.Words
 import org.apache.spark.unsafe.Platform
 
 /**
- * Growing rows of a record batch, for the column `name` of a file. If all rows of the first record
- * batch have one width, the column has this width. Arrow then stores no offsets, which compress
- * badly. Record batches with rows of another width go to a second column, see ArrowColumn.
+ * Collects the rows of a record batch, for the column `name` of a file. If all rows of the first
+ * record batch have one width, the column has this width. Arrow then stores no offsets, which
+ * compress badly. Record batches with rows of another width go to a second column, see ArrowColumn.
  */
 private[cowstate] final class BinaryColumn(name: String, isNullable: Boolean) {
   import BinaryColumn._

@@ -103,7 +103,7 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /**
    * Give all memory back, except for pages that views read. The map cannot be used afterwards, not
-   * even to look for a key that an earlier search did not find.
+   * even for a key that is known to be absent.
    */
   def close(): Unit = synchronized {
     fetched.clear()

@@ -293,8 +293,8 @@ private[cowstate] object KeyIndex {
   /** 2 to the 64th divided by the golden ratio: multiples spread evenly (D. Knuth, TAOCP 6.4). */
   private final val OddFactor = 0x9e3779b97f4a7c15L
   /**
-   * Factor of SplitMix64 (OOPSLA 2014). With OddFactor here too, keys at large regular distances
-   * fell into too few lines.
+   * Factor of SplitMix64 (OOPSLA 2014). If the last factor were OddFactor, as in the steps before,
+   * keys at large regular distances would fall into too few lines.
    */
   private final val LastFactor = 0xbf58476d1ce4e5b9L
   private val Removed = 1L

@@ -76,7 +76,7 @@ class ElementState(ManyKeys):
     _table: KeyedElementTable[Any, Value]
 
     def exists_many(self, keys: Keys) -> pa.Array[Any]:
-        """Return for each key True if the key has a list, or a map, as a boolean array."""
+        """Return a boolean array: for each key, True if the key has a list or a map."""
         exists = self._table.exists
         return pa.array([exists() for _ in _each(keys, self._set_key)], pa.bool_())
 

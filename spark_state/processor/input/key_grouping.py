@@ -133,7 +133,7 @@ def _order_of_few(column: Any) -> npt.NDArray[np.intp]:
 
 
 def _changes(column: Any) -> npt.NDArray[np.bool_]:
-    """Return for each row but the first True if the value differs from the value of the row
+    """Return, for each row from the second on, whether its value differs from the value of the row
     before."""
     before, after = column.slice(0, len(column) - 1), column.slice(1)
     differ = pc.not_equal(_one_zero(before), _one_zero(after)).fill_null(False)

@@ -252,6 +252,7 @@ def _amounts(subtask: str, numbers: EpochNumbers) -> dict[tuple[str, str], float
 
 
 def _number(numbers: EpochNumbers, field_name: str) -> float | None:
-    """A number of an epoch; milliseconds as seconds."""
+    """The value of a field of `numbers`, None if the field is None. A field in milliseconds is
+    converted to seconds."""
     number: int | None = getattr(numbers, field_name)
     return number / 1000 if number is not None and field_name.endswith("_ms") else number

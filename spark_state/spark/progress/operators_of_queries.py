@@ -103,7 +103,7 @@ def _newest_progress(
 ) -> tuple[OperatorProgress, ...]:
     """The progress of each operator in its newest epoch, in the order of names. `has_run`: True if
     the query has run a batch. Raises NotAStoreError if the query has run a batch and no operator
-    has a store; CheckpointStoreError."""
+    has a store, and CheckpointStoreError if a store cannot be read."""
     told, missing = [], []
     for operator in sorted(operators, key=lambda operator: operator_order(operator.url)):
         try:

@@ -66,7 +66,8 @@ def cause_of_query(text: str) -> str | None:
 
 
 def own_error_in(text: str) -> str | None:
-    """The cowstate error that is the cause in a text; None if there is no such error."""
+    """The line of the last Python error in an exception's text, if the error is of cowstate;
+    otherwise None."""
     error = _python_error(_ADDED.split(text, maxsplit=1)[0])
     return error[1] if error and error[0].startswith(_PACKAGES) else None
 

@@ -164,10 +164,10 @@ def apply(
 ) -> AppliedChange:
     """Let the query continue on `target`.
 
-    Unless `force` says that the query is stopped, first takes the next batch away from the query.
-    Raises the errors of `take_next_batch`, `plan` and `write_state`, and ConfigurationError if
-    another change is not finished. After an error the query continues as before, or a note of the
-    error says how to undo the change.
+    Unless `force` says that the query is stopped, first plans the next batch, without rows, so that
+    a query that still runs cannot plan the batch. Raises the errors of `take_next_batch`, `plan`
+    and `write_state`, and ConfigurationError if another change is not finished. After an error the
+    query continues as before, or a note of the error says how to undo the change.
     """
     end_last(files)
     earlier = changes_of(files)
