@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from checkpoint_store.state_reader import open_store
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.operators.executors import state_hosts
-from tests.support.processors.processors import KeepsValues
+from tests.support.processors.processors import POISON, KeepsValues, KillingOnce
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
@@ -59,6 +59,19 @@ def test_lists_and_maps_of_killed_hosts_and_failed_epochs_are_whole(stream: Stre
     for key, value in stream.fed:
         expected[key][value] += 1
     assert values_of == expected
+
+
+def test_a_host_killed_in_the_middle_of_an_epoch_fails_the_query_and_a_restart_goes_on(
+    stream: Stream, tmp_path: Path
+) -> None:
+    feed_epochs(stream, 2)
+    stream.feed([*random_rows(7, count=300, keys=60), ("key1", POISON)])
+    feed_epochs(stream, 2, first=8)
+    output = stream.operator(KillingOnce("host", tmp_path / "killed"), name="totals")
+    with pytest.raises(StreamingQueryException, match=r"subtask \d died in epoch \d"):
+        stream.run(output)
+    stream.run(stream.operator(name="totals"))
+    assert stream.totals() == totals_of(stream.fed)
 
 
 def failing_once(stream: Stream, at_epoch: int) -> Callable[[DataFrame, int], None]:

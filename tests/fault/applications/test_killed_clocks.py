@@ -11,14 +11,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from tests.fault.applications.test_killed_ledgers import check, feed, run_to_the_end
-from tests.support.applications.ledger_job import ledger
+from checkpoint_store.state_reader import open_store
+from tests.fault.applications.test_timers_exactly_once import planned, told_of
+from tests.spark.input.test_time_modes import TimedStream
 from tests.support.provider.provider_jobs import configured
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
 PATIENCE_SECONDS = 120
-FILES = 3
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
@@ -37,17 +37,19 @@ def clocks_of(spark: SparkSession) -> list[psutil.Process]:
 def test_the_query_fails_as_with_any_source_and_a_restart_goes_on_exactly(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    fed = feed(spark, tmp_path, FILES)
     # A killed clock may leave its token in the store.
     with configured(spark, {"spark.cowstate.store": (tmp_path / "store").as_uri()}):
-        run_until_the_clocks_are_killed(spark, tmp_path)
-    check(run_to_the_end(spark, tmp_path), fed, FILES)
+        check_that_timers_fire_once_although_clocks_are_killed(spark, tmp_path)
 
 
-def run_until_the_clocks_are_killed(spark: SparkSession, folder: Path) -> None:
-    stream, output = ledger(spark, folder)
+def check_that_timers_fire_once_although_clocks_are_killed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = TimedStream(spark, tmp_path)
+    stream.feed_all([[("a", 1), ("b", 2)], [("a", 3)]])
     query = (
-        output.writeStream.foreachBatch(stream.keep)
+        planned(stream, "ProcessingTime", 50)
+        .writeStream.foreachBatch(stream.keep)
         .outputMode("update")
         .option("checkpointLocation", str(stream.checkpoint))
         .start()
@@ -64,3 +66,14 @@ def run_until_the_clocks_are_killed(spark: SparkSession, folder: Path) -> None:
             query.awaitTermination(PATIENCE_SECONDS)
     finally:
         query.stop()
+    stream.feed_all([[("b", 4), ("c", 5)]])
+    for _ in range(2):
+        stream.run(planned(stream, "ProcessingTime", 50))
+        time.sleep(0.6)
+    stream.run(planned(stream, "ProcessingTime", 50))
+    told = told_of(stream)
+    assert {key: row["rows"] for key, row in told.items()} == {"a": 2, "b": 2, "c": 1}
+    for row in told.values():
+        assert row["registered"] == row["deleted"] + row["fired"]
+        assert row["closed"] == row["rows"]
+    assert open_store(str(stream.store()), state="open").read().num_rows == 0

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from checkpoint_store.state_reader import open_store
 from tests.support.applications import whole_applications
+from tests.support.applications.lost_commits import forget_last_commit
 from tests.support.tables.table_jobs import Values, in_order, last_rows, run_job, version_files
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
@@ -113,6 +114,35 @@ def test_a_chain_of_two_jobs_has_exact_sums_whichever_is_killed(
     run_job(spark, "totals", tmp_path)
     assert content(tmp_path / "events") == last_rows(fed)
     assert totals_without_zeros(tmp_path) == sums_of(fed)
+
+
+def test_a_chain_stopped_before_spark_knows_of_a_commit_has_exact_sums(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fed = feed(tmp_path, 4)
+    run_job(spark, "upsert", tmp_path)
+    run_job(spark, "totals", tmp_path)
+    assert forget_last_commit(tmp_path / "totals-checkpoint") == 3
+    run_job(spark, "totals", tmp_path)
+    assert len(version_files(str(tmp_path / "totals"))) == 4
+    assert totals_without_zeros(tmp_path) == sums_of(fed)
+
+
+def test_an_aggregation_in_update_mode_killed_before_a_commit_has_exact_sums(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fed = feed(tmp_path, 4)
+    table = tmp_path / "sums"
+    assert start(tmp_path, "sums", "before-commit:1").wait() == KILLED
+    assert files_of_batch(table, 1) > 0
+    assert not (tmp_path / "sums-checkpoint" / "commits" / "1").exists()
+    assert len(version_files(str(table))) == 1
+    run_job(spark, "sums", tmp_path)
+    sums: Counter[str] = Counter()
+    for _, key, value in fed:
+        sums[key] += value
+    assert dict(content(table)) == dict(sums)
+    assert len(version_files(str(table))) == 4
 
 
 def kill_both_at_random(

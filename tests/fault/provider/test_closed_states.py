@@ -32,6 +32,6 @@ def closed_at_random(directory: Path, seed: int, states: int) -> subprocess.Comp
 
 def test_a_state_that_is_closed_at_any_moment_is_an_error_for_who_uses_it(tmp_path: Path) -> None:
     seed = random.randrange(1 << 31)
-    ended = closed_at_random(tmp_path, seed, states=20)
+    ended = closed_at_random(tmp_path, seed, states=60)
     told = f"seed {seed}: exit status {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
     assert (ended.returncode, ended.stdout) == (0, "every state was closed\n"), told

@@ -167,7 +167,7 @@ def put_back(query: Adopted) -> None:
         revert(query.checkpoint)
 
 
-@pytest.fixture(params=OPPOSITES)
+@pytest.fixture(params=SCENARIOS)
 def stopped(
     request: pytest.FixtureRequest,
     first_segments: FirstSegments,
@@ -190,6 +190,7 @@ def test_one_that_stops_at_any_write_leaves_the_former_number_or_the_new_one(
     assert len(stopped.seen) >= 3
 
 
+@pytest.mark.parametrize("stopped", OPPOSITES, indirect=True)
 def test_an_undoing_that_stops_at_any_write_leaves_one_of_both_numbers_too(
     stopped: StoppedRescale, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +258,32 @@ def assert_is_put_back(query: Adopted, before: dict[str, bytes]) -> None:
     missing = before.keys() - after.keys()
     assert [path for path in missing if not CHECKSUM_OF_EDITED_FILE.fullmatch(path)] == []
     assert after == {path: content for path, content in before.items() if path not in missing}
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(30, marks=SOAK)])
+def test_a_killed_process_leaves_the_former_number_or_the_new_one(
+    first_segments: FirstSegments,
+    tmp_path: Path,
+    uninterrupted: Callable[[str], Outcome],
+    kills: int,
+) -> None:
+    scenario = SCENARIOS["more, an open batch, ids"]
+    query = begun(first_segments, scenario, tmp_path / "query")
+    before = contents(query.checkpoint, without=UNFINISHED)
+    chance, codes = random.Random(kills), list[int]()
+    for kill_number in range(kills):
+        # The first kill is immediate, because the duration of the whole command depends on the
+        # machine.
+        seconds = chance.uniform(0, 3) if kill_number else 0.0
+        moment = Moment((query.checkpoint / FOLDER).exists, seconds)
+        codes.append(killed(query, scenario.number, moment, tmp_path / "log"))
+        stopped = query.copy(tmp_path / f"stopped-{kill_number}")
+        assert outcome_of(stopped) == uninterrupted(scenario.name)
+        put_back(query)
+        assert_is_put_back(query, before)
+    assert -signal.SIGKILL in codes
+    rescaled(query.checkpoint, scenario.number)
+    assert outcome_of(query) == uninterrupted(scenario.name)
 
 
 @dataclass

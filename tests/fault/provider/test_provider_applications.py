@@ -7,6 +7,7 @@ on disk and in a store.
 
 from __future__ import annotations
 
+import random
 import signal
 import time
 from pathlib import Path
@@ -101,3 +102,18 @@ def test_a_gateway_ends_with_the_driver_that_started_it(tmp_path: Path) -> None:
         eventually(lambda: has_ended(gateway))
     finally:
         kill_application(driver)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_fifty_kills_at_random_moments_keep_the_sums(
+    spark: SparkSession, tmp_path: Path, is_stored: bool
+) -> None:
+    chance = random.Random(50)
+    fed = feed(tmp_path, 160)
+    options = ("--conf", store_in(tmp_path)) if is_stored else ()
+    for _ in range(50):
+        run_and_kill_driver(tmp_path, chance.randrange(4), chance.uniform(0, 1.5), *options)
+    run_to_the_end(spark, tmp_path)
+    assert totals_in(tmp_path) == totals_of(fed)

@@ -186,6 +186,14 @@ class TestWhatTheCommandDoes:
         assert (report["place"], report["store"]) == (place.root, None)
         assert report["operators"][0]["files"] > 0
 
+    def test_after_a_batch_it_is_not_undone(
+        self, query: Adopted, store: StorePlace, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        query.adopt("--store", store.url)
+        query.go_on(1)
+        assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 2
+        assert "has gone on to batch" in capsys.readouterr().err
+
     def test_a_stream_of_its_changes_goes_on_after_the_move(
         self, spark: SparkSession, query: Adopted, store: StorePlace, tmp_path: Path
     ) -> None:

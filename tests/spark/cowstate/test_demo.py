@@ -116,3 +116,13 @@ def test_a_finished_run_whose_result_was_changed_fails_and_shows_the_difference(
     assert "Nothing was left to replay." in printed
     assert "NOT equal to the batch computation." in printed
     assert f"{legs.num_rows} legs are only in the stream answer, such as:" in messages
+
+
+def test_a_store_that_cannot_be_used_ends_the_demo_with_a_message(tmp_path: Path) -> None:
+    process = demo(tmp_path / "out", "--store", "nosuchstore://bucket/state")
+    printed, messages = process.communicate()
+    assert process.returncode == 2
+    assert "cowstate: cannot use the store nosuchstore://bucket/state" in messages
+    assert "no file system is known for nosuchstore://" in messages
+    assert "Traceback" not in messages
+    assert printed == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from tests.support.provider.provider_jobs import (
     HDFS,
     STATE_STORE,
     THROUGH_MANAGER,
+    Options,
     ProviderRun,
     configured,
     maintenance_of,
@@ -47,6 +49,16 @@ pytestmark = pytest.mark.spark
 SHAPE = EventShape(rows=60, keys=20)
 BATCHES = 4
 FEW_BATCHES = {"spark.sql.streaming.minBatchesToRetain": "2"}
+
+
+def flipped(data: bytes) -> bytes:
+    """The data with another bit in the middle."""
+    place = len(data) // 2
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def torn(data: bytes) -> bytes:
+    return data[: len(data) // 2]
 
 
 @pytest.fixture
@@ -222,4 +234,64 @@ class TestOutages:
                 time.sleep(4)
                 assert not running.done()
             running.result()
+        assert stream.totals() == totals_of(stream.fed)
+
+
+@pytest.mark.parametrize("store", ["a directory"], indirect=True)
+class TestDamagedObjects:
+    """Objects whose bytes have changed since their put."""
+
+    def stream(self, spark: SparkSession, folder: Path, settings: Options) -> Stream:
+        stream = Stream(spark, folder, {PROVIDER_KEY: PROVIDER_CLASS, **settings})
+        for number in range(4):
+            stream.feed(random_rows(number, count=100, keys=30))
+        with maintenance_of(spark):
+            stream.run(totals(stream))
+        return stream
+
+    def damage(self, store: StorePlace, stream: Stream, kind: str, harm: Any) -> None:
+        """Damage all files of a kind, in both partitions."""
+        place = state_place(open_object_store(str(stream.checkpoint)))
+        assert place is not None
+        files = [
+            info.name
+            for partition in range(2)
+            for info in store.objects.list(f"{place.directory}/state/0/{partition}")
+            if kind in info.name
+        ]
+        assert len(files) >= 2
+        for name in files:
+            data = store.objects.get(name)
+            store.objects.delete([name])
+            store.objects.put(name, harm(data))
+
+    def test_snapshots_are_passed_over(
+        self, spark: SparkSession, tmp_path: Path, store: StorePlace
+    ) -> None:
+        stream = self.stream(spark, tmp_path, {**SNAPSHOTS, **store.settings})
+        self.damage(store, stream, ".snapshot.", torn)
+        stream.feed(random_rows(5, count=100, keys=30))
+        query = stream.run(totals(stream))
+        repaired = [
+            progress["stateOperators"][0]["customMetrics"]["numSnapshotsAutoRepaired"]
+            for progress in query.recentProgress
+        ]
+        assert max(repaired) > 0
+        assert stream.totals() == totals_of(stream.fed)
+
+    def test_changelogs_of_the_newest_batch_are_named_with_the_batch_to_restart_from(
+        self, spark: SparkSession, tmp_path: Path, store: StorePlace
+    ) -> None:
+        stream = self.stream(spark, tmp_path, {**THROUGH_MANAGER, **store.settings})
+        before = stream.totals()
+        self.damage(store, stream, f"/{4:019}-", flipped)
+        stream.feed(random_rows(5, count=100, keys=30))
+        with pytest.raises(StreamingQueryException, match="CANNOT_LOAD_STATE_STORE") as raised:
+            stream.run(totals(stream))
+        told = str(raised.value)
+        assert re.search(rf"{4:019}-[-0-9a-f]+\.changelog\.arrow", told)
+        assert set(re.findall(r"restart the query from batch (\d+) or an", told)) == {"3"}
+        assert stream.totals() == before
+        stream.restart_from(3)
+        stream.run(totals(stream))
         assert stream.totals() == totals_of(stream.fed)

@@ -108,6 +108,17 @@ def test_changelogs_are_not_merged_without_memory_for_their_rows(tasks: Tasks) -
     assert after == charged
 
 
+def test_a_damaged_merged_file_is_passed_over_for_its_changelogs(tasks: Tasks) -> None:
+    store = Store()
+    store.batches(ENOUGH, maintains=False)
+    newest = len(store.states) - 1
+    lines = ["write-if-due", *["begin", "put 1 1:1", "commit", "write-if-due"]]
+    lines += ["files merged", "damage merged", store.lines[0], f"entries {newest}"]
+    *_, files, _, _, entries = store.run(tasks, *lines)
+    assert int(files) == 1
+    assert entries == shown(store.states[newest])
+
+
 def test_a_merged_file_is_read_before_the_changelogs_that_it_stands_for_are_deleted(
     tasks: Tasks,
 ) -> None:

@@ -15,9 +15,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.provider_checkpoint import (
     committed_batches,
+    read_changes,
     read_state,
 )
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
@@ -142,6 +144,49 @@ class TestABatchThatWasNotCommitted:
         assert min(int(file.name[:19]) for file in state_files(tmp_path)) > 2
 
 
+class TestFilesThatStandForOthers:
+    """Reads ignore a damaged snapshot or merged file, and the damage causes no deletion."""
+
+    SNAPSHOTS = f"{START} stateStore.minDeltasForSnapshot=1 minBatchesToRetain=1"
+
+    @harms
+    def test_a_snapshot_that_was_cut_is_none_of_those_that_are_kept(
+        self, tasks: Tasks, tmp_path: Path, harm: Harm
+    ) -> None:
+        keys = [f"put 1-40 2:{seed}" for seed in range(2)]
+        start = [self.SNAPSHOTS, "begin 0", keys[0], "commit", "maintain"]
+        tasks(*start, "begin 1", keys[1], "commit", "begin 2", "commit")
+        forced = ["begin-forced", "commit"]
+        tasks(self.SNAPSHOTS, "begin 3", "commit", *forced)
+        harm(state_files(tmp_path, "*.snapshot.arrow")[-1])
+        more = [line for version in range(5, 9) for line in (f"begin {version}", "commit")]
+        lines = [self.SNAPSHOTS, *more, *forced, "begin 10", "commit", "begin 11", "commit"]
+        results = tasks(*lines, "maintain", "names")
+        kept = [name for name in results[-1].split() if ".snapshot." in name]
+        whole = [name for name in kept if (tmp_path / STATE / name).stat().st_size > 500]
+        assert len(whole) >= 2
+        newest = state_files(tmp_path, "*.snapshot.arrow")[-1]
+        harm(newest)
+        entries = tasks(self.SNAPSHOTS, "entries 12")[-1]
+        assert entries == " ".join(sorted(f"{number}=2:1" for number in range(1, 41)))
+
+    @harms
+    def test_changelogs_stay_whose_merged_file_was_cut(
+        self, tasks: Tasks, tmp_path: Path, harm: Harm
+    ) -> None:
+        retained = f"{START} minBatchesToRetain=2 stateStore.minDeltasForSnapshot=1"
+        puts = [f"put {number} 20:{number}" for number in range(6000)]
+        large = ["begin 0", *puts, "commit", "maintain"]
+        small = [line for version in range(1, 70) for line in batch(version, version, version)]
+        tasks(retained, *large, *small, "write-if-due")
+        (merged,) = state_files(tmp_path, "*.merged.arrow")
+        harm(merged)
+        more = [line for version in range(70, 80) for line in batch(version, version, version)]
+        tasks(retained, *more, "clean")
+        *_, first, last, old = tasks(START, "get 80 1", "get 80 79", "get 80 5999")
+        assert (first, last, old) == ("1:1", "1:79", "20:5999")
+
+
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
     with maintenance_of(spark):
@@ -222,6 +267,33 @@ class TestAQueryAfterAPowerFailure:
         run(stream, **how, epochs=0)
         assert told == "1"
         assert stream.totals() == totals_of(stream.fed)
+
+    @formats
+    def test_is_read_without_spark_up_to_what_is_whole(
+        self, stream: Stream, checkpoint_format: str
+    ) -> None:
+        run(stream, fsync="false", checkpoint_format=checkpoint_format, epochs=2)
+        checkpoint = open_object_store(str(stream.checkpoint))
+        for file in changelogs_of(stream, [2]):
+            file.write_bytes(b"")
+        for read in (read_state, read_changes):
+            assert read(checkpoint, 0).num_rows > 0
+            with pytest.raises(CorruptObjectError, match="it is empty, as after a power failure"):
+                read(checkpoint, 1)
+
+    @formats
+    def test_a_committed_version_that_is_gone_is_lost_though_a_later_one_was_begun(
+        self, stream: Stream, checkpoint_format: str
+    ) -> None:
+        run(stream, fsync="false", checkpoint_format=checkpoint_format, epochs=2)
+        for name in ("1", ".1.crc"):
+            (stream.checkpoint / "commits" / name).unlink(missing_ok=True)
+        for file in changelogs_of(stream, [2]):
+            file.write_bytes(b"")
+        for file in changelogs_of(stream, [1]):
+            file.unlink()
+        with pytest.raises(ObjectMissingError, match=f"{1:019d}"):
+            read_state(open_object_store(str(stream.checkpoint)), 0)
 
     @pytest.mark.parametrize(
         ("log", "batch", "checkpoint_format"), [("commits", 2, "2"), ("offsets", 1, "1")]

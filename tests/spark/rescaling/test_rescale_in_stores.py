@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.state_place import state_place
 from cowstate.cli.command_line import main
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from tests.support.provider.adoption_jobs import FORMAT_2, contents
 from tests.support.provider.operator_jobs import OPERATOR_JOBS
 from tests.support.provider.provider_inputs import write_batches
@@ -32,13 +33,17 @@ from tests.support.provider.rescaled_jobs import (
     RescaledRun,
     rescale,
     rescaled,
+    revert,
     rows_of_state,
 )
+from tests.support.provider.stopped_changes import StoppedError, stop_after
 from tests.support.stores.moto_s3 import S3Server
 
 pytestmark = pytest.mark.spark
 
 BATCHES = 4
+WRITING = {CheckpointFiles: ["write_text", "copy", "delete", "start_rescaling", "discard_rescaled"]}
+MOST_WRITES = 60
 Begun = Callable[[str, StorePlace, Options], RescaledRun]
 
 
@@ -79,6 +84,34 @@ def test_a_query_in_s3_goes_on_with_other_numbers_as_if_uninterrupted(
         run.go_on(1)
     run.assert_agrees()
     assert not [*run.rescaled.checkpoint.rglob("*.arrow")]
+
+
+def test_one_that_stops_at_any_write_is_undone_in_the_store_and_in_the_checkpoint(
+    begun: Begun, store: StorePlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begun("session windows", store, FORMAT_2)
+    checkpoint = run.rescaled.checkpoint
+    there = tmp_path / "store"
+    before, before_there = contents(checkpoint), contents(there)
+    rows = rows_of_state(run.rescaled, run.rescaled.batches[-1])
+    for writes in range(MOST_WRITES):
+        with monkeypatch.context() as patch:
+            stop_after(patch, writes, WRITING)
+            try:
+                rescaled(checkpoint, 5)
+                break
+            except StoppedError:
+                pass
+        assert rows_of_state(run.rescaled, run.rescaled.batches[-1]) == rows
+        if (checkpoint / "_cowstate_rescale").exists():
+            revert(checkpoint)
+        assert (contents(checkpoint), contents(there)) == (before, before_there), writes
+    assert writes > 5
+    revert(checkpoint)
+    assert (contents(checkpoint), contents(there)) == (before, before_there)
+    rescaled(checkpoint, 3)
+    run.go_on(2)
+    run.assert_agrees()
 
 
 def test_a_rescaled_state_moves_into_the_checkpoint_and_back_to_a_store(

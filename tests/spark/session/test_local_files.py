@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tests.support.sessions.java_options import LOCAL_FILES
@@ -47,6 +48,34 @@ def test_permissions_are_set_and_read(jvm: Any, file_system: Any, tmp_path: Path
             assert status.getOwner() == file.owner()
             assert status.getGroup() == file.group()
             assert status.getPath().toString() == f"file:{file}"
+
+
+def test_folders_and_their_files_are_listed(jvm: Any, file_system: Any, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir(mode=0o700)
+    (tmp_path / "file").touch(mode=0o640)
+    listed = file_system.listStatus(jvm.org.apache.hadoop.fs.Path(str(tmp_path)))
+    shown = {
+        status.getPath().getName(): (status.isDirectory(), status.getPermission().toShort())
+        for status in listed
+    }
+    assert shown == {"folder": (True, 0o700), "file": (False, 0o640)}
+
+
+def test_a_link_is_told_from_its_file(jvm: Any, file_system: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    path = jvm.org.apache.hadoop.fs.Path(str(tmp_path / "link"))
+    assert file_system.getFileLinkStatus(path).isSymlink()
+    assert file_system.getFileStatus(path).getLen() == 5
+
+
+def test_a_missing_file_is_an_error_that_names_it(
+    jvm: Any, file_system: Any, tmp_path: Path
+) -> None:
+    path = jvm.org.apache.hadoop.fs.Path(str(tmp_path / "missing"))
+    for look in (file_system.getFileStatus, file_system.getFileLinkStatus):
+        with pytest.raises(Py4JJavaError, match=r"FileNotFoundException: .*missing"):
+            look(path)
 
 
 def test_spark_uses_them(spark: SparkSession, jvm: Any, tmp_path: Path) -> None:

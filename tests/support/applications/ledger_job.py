@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_state
 from tests.support.applications.streams import Stream
-from tests.support.processors.processors import Processor
+from tests.support.processors.timed_accounts import KeepsAccount
 from tests.support.sessions.spark_session import start_spark, stop_spark
 
 OPERATOR = "ledger"
@@ -30,15 +30,15 @@ TIMER_MS = 300
 TTL_MS = 50
 
 
-class Ledger(Processor):
+class Ledger(KeepsAccount):
     """Processor that sums payments, each times the factor of its kind, and counts all events of an
     account."""
 
+    told_names = TOLD
+    open_schema = "value bigint"
+
     def init(self, handle: Any) -> None:
-        self._handle = handle
-        self._told = handle.getValueState("told", ", ".join(f"{name} bigint" for name in TOLD))
-        self._open = handle.getListState("open", "value bigint")
-        self._ends = handle.getValueState("ends", "at_ms bigint")
+        super().init(handle)
         self._seen = handle.getMapState("seen", "value bigint", "n bigint", TTL_MS)
         self._rules = handle.getBroadcastState("rules", "kind bigint", "factor bigint, told bigint")
 
@@ -69,29 +69,8 @@ class Ledger(Processor):
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Row]:
-        told = self.told()
-        told["fired"] += 1
-        told["closed"] += sum(1 for _ in self._open.get())
-        self.tell(told)
-        self._open.clear()
-        self._ends.clear()
+        self.close_all()
         return iter([])
-
-    def told(self) -> dict[str, int]:
-        counted = self._told.get() or (0,) * len(TOLD)
-        return dict(zip(TOLD, counted, strict=True))
-
-    def tell(self, told: dict[str, int]) -> None:
-        self._told.update(tuple(told.values()))
-
-    def set_timer(self, ends_ms: int, told: dict[str, int]) -> None:
-        """Move the key's timer to a time, and count the change."""
-        if self._ends.exists():
-            self._handle.deleteTimer(self._ends.get()[0])
-            told["deleted"] += 1
-        self._handle.registerTimer(ends_ms)
-        self._ends.update((ends_ms,))
-        told["registered"] += 1
 
 
 def ledger(spark: SparkSession, folder: Path) -> tuple[Stream, DataFrame]:

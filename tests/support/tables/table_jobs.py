@@ -3,6 +3,7 @@ python -m tests.support.tables.table_jobs JOB FOLDER [--kill POINT:BATCH]
 
     upsert   files of events in FOLDER/input -> table FOLDER/events
     totals   changes of FOLDER/events -> transform_with_state -> table FOLDER/totals
+    sums     the same files -> an aggregation of Spark's, in output mode update -> table FOLDER/sums
 
 A job ends when all input from before its start is processed, or kills its own driver with SIGKILL
 at a point of a batch: `before-commit` (files, no version yet) or `after-commit` (the version is
@@ -27,6 +28,7 @@ import pyarrow.parquet as pq
 from chispa.rows_comparer import assert_basic_rows_equality
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -270,18 +272,24 @@ def _totals(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
+def _sums(spark: SparkSession, folder: Path) -> DataFrame:
+    return _upsert(spark, folder).groupBy("key").agg(F.sum("value").alias("total"))
+
+
 @dataclass(frozen=True)
 class _Job:
-    """The source of a job's rows, and the table and options of its writes."""
+    """The source of a job's rows, and the table, options and output mode of its writes."""
 
     frame: Callable[[SparkSession, Path], DataFrame]
     table: str
     options: Mapping[str, str]
+    output_mode: str = "append"
 
 
 _JOBS = {
     "upsert": _Job(_upsert, "events", {"keys": "id", "sequenceBy": "value"}),
     "totals": _Job(_totals, "totals", {"keys": "key"}),
+    "sums": _Job(_sums, "sums", {"keys": "key"}, "update"),
 }
 
 
@@ -292,7 +300,7 @@ def run_job(spark: SparkSession, name: str, folder: Path) -> None:
         writer = job.frame(spark, folder).writeStream.format("cowstate")
         checkpoint = folder / f"{job.table}-checkpoint"
         writer = writer.option("checkpointLocation", str(checkpoint)).options(**job.options)
-        writer = writer.trigger(availableNow=True)
+        writer = writer.outputMode(job.output_mode).trigger(availableNow=True)
         run_to_the_end(writer.start(str(folder / job.table)))
 
 

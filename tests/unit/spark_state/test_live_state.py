@@ -67,6 +67,16 @@ def test_a_view_begins_with_the_newest_epoch() -> None:
         assert dict(view) == {1: value(1), 2: value(2)}
 
 
+def test_a_refresh_applies_inserts_updates_and_deletes() -> None:
+    with following(1, rows(1, 2, 3)) as (reader, view):
+        reader.commit(2, {**rows(1), **rows(2, 4, count=9)})
+        assert (view.version, view.get(2)) == (1, value(2))
+        view.refresh()
+        assert (view.version, len(view)) == (2, 3)
+        assert dict(view) == {1: value(1), 2: value(2, 9), 4: value(4, 9)}
+        assert "read" not in reader.calls, "what did not change is not read again"
+
+
 def test_several_epochs_are_applied_at_once_and_their_last_word_counts() -> None:
     with following(1, rows(1, 2)) as (reader, view):
         reader.commit(2, rows(2, 3))
@@ -121,6 +131,17 @@ def test_a_snapshot_stays_at_its_epoch_until_it_is_closed() -> None:
             assert snapshot.timestamp < view.timestamp
         with pytest.raises(RuntimeError, match="the snapshot is closed; take another one"):
             snapshot.get(1)
+
+
+def test_iterating_a_view_is_of_one_epoch_whatever_comes_meanwhile() -> None:
+    with following(1, rows(*range(100))) as (reader, view):
+        entries = iter(view)
+        reader.commit(2, rows(*range(200), count=2))
+        view.refresh()
+        first = [next(entries) for _ in range(10)]
+        reader.commit(3, {})
+        view.refresh()
+        assert dict([*first, *entries]) == {key: value(key) for key in range(100)}
 
 
 def test_a_snapshot_outlives_its_view() -> None:

@@ -164,6 +164,21 @@ def test_a_partial_epoch_is_never_built_upon(objects: DictObjectStore) -> None:
     assert state_before(objects, 2) == {0: 3}
 
 
+def test_a_zombie_that_publishes_late_is_not_picked_up(objects: DictObjectStore) -> None:
+    zombie = CountsOperator(objects, "run-z")
+    zombie.run_epoch(0, {0: 1})
+    operator = CountsOperator(objects, "run-b")
+    operator.run_epoch(1, {0: 2})
+    # Tasks of the older run are still alive and write all barriers of the same epoch.
+    base = zombie.checkpoints.latest_before(1)
+    for subtask in range(2):
+        zombie.run_subtask(1, subtask, {0: 666}, base, attempt=99)
+    zombie.checkpoints.complete(1, zombie.run, 2)
+    operator.checkpoints.starts.note_reached("run-b", 2)
+    operator.run_epoch(3, {1: 3})
+    assert state_before(objects, 4) == {0: 2, 1: 3}
+
+
 def test_a_rollback_without_its_manifest_is_followed(objects: DictObjectStore) -> None:
     first = CountsOperator(objects, "run-a")
     for epoch in range(10):

@@ -101,13 +101,20 @@ def test_a_timer_for_a_time_that_has_come_fires_in_the_same_epoch_after_all_rows
     ]
 
 
+def test_a_deleted_timer_does_not_fire_and_deleting_none_does_nothing() -> None:
+    epochs = TimedEpochs(TimerSessions())
+    assert epochs.epoch([("a", 20), ("a", 30)], 0) == []
+    assert epochs.epoch([("a", -20), ("a", -99), ("b", -20)], 1) == []
+    assert epochs.epoch([], 100) == [("a", 4, 30)]
+
+
 def test_timers_are_listed_in_order_with_the_one_that_fires() -> None:
     epochs = TimedEpochs(ListsTimers())
     assert epochs.epoch([("a", 30), ("a", 10), ("a", 20), ("a", 20), ("b", 40)], 0) == [
         ("a", 3, 60),
         ("b", 1, 40),
     ]
-    assert epochs.epoch([("c", 50)], 20) == [("c", 1, 50), ("a", 3, 10), ("a", 2, 20)]
+    assert epochs.epoch([], 20) == [("a", 3, 10), ("a", 2, 20)]
 
 
 def test_what_is_due_is_decided_before_the_first_timer_fires() -> None:
@@ -115,6 +122,17 @@ def test_what_is_due_is_decided_before_the_first_timer_fires() -> None:
     epochs.epoch([("a", 1), ("a", 2)], 0)
     assert [total for _, _, total in epochs.epoch([], 100)] == [1, 2]
     assert [total for _, _, total in epochs.epoch([], 100)] == [51, 52]
+    assert epochs.epoch([], 1000) == []
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+def test_timers_are_state_that_a_restart_goes_on_with(from_snapshot: bool) -> None:
+    epochs = TimedEpochs(TimerSessions())
+    epochs.epoch([("a", 10), ("a", 20), ("b", 20), ("c", 30)], 0)
+    epochs.epoch([("c", -30)], 15)
+    epochs.restart(from_snapshot=from_snapshot)
+    assert epochs.epoch([], 100) == [("a", 0, 20), ("b", 1, 20)]
+    epochs.restart(from_snapshot=from_snapshot)
     assert epochs.epoch([], 1000) == []
 
 
