@@ -227,11 +227,12 @@ def _check_no_other(
     committed.
 
     There are two such cases. In the first, the other run completed a committed epoch later than
-    `base`: the query was taken back, and this checkpoint is from before that. In the second, the
-    other run completed the same epoch as a run that counts, but with another result, and the two
-    runs belonged to different checkpoints, or the query was taken back to before the epoch. So
-    nobody knows which of the two results Spark had committed when this checkpoint was copied or
-    moved. `is_own`: True if the store belongs to this checkpoint.
+    `base`: the query was taken back later, and this checkpoint is older. In the second, the other
+    run completed the same epoch as a run that counts, but with another result, and the two runs
+    named different locations of their checkpoint, or a location is unknown, or the query was taken
+    back to before the epoch. So nobody knows which of the two results Spark had committed when this
+    checkpoint was copied or moved. `is_own`: True if the store belongs to this checkpoint; then the
+    second case is not looked for.
     """
     counting = {each.epoch: each for each in timeline if each.epoch < base.epoch}
     others = [each for each in runs.written.difference(timeline) if each.epoch <= committed]

@@ -113,8 +113,8 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start(executor: Executor, directory: Path, slots: Sequence[int], idle_seconds: int) -> None:
-    """Start the hosts of `slots`, and wait until they listen. What the hosts print goes to the
-    worker's standard error."""
+    """Start the hosts of `slots`, and wait until the hosts listen. The output of the hosts goes to
+    the standard error of this process."""
     ready, report = os.pipe()
     command = [sys.executable, "-m", "spark_state.host.server"]
     arguments = {
