@@ -80,8 +80,8 @@ def advice_on(name: str, epoch: int | None) -> str:
 
 
 def _epoch_back(epoch: int | None) -> str:
-    """Return advice for a damaged or missing object of an epoch: run the query again from the
-    epoch. Earlier epochs can be restored, because an epoch needs no object of a later epoch."""
+    """Return advice for a damaged or missing object of an epoch: restore the object from a backup,
+    or run the query again from the epoch. The new run reads only objects of earlier epochs."""
     if epoch is None:
         batch = "an earlier batch that does not need it, if the store still has the epoch before"
     elif epoch == 0:

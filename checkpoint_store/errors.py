@@ -234,8 +234,8 @@ class LostVersionError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class UncertainCommitError(CheckpointStoreError):
-    """A commit of `version` took so long that retention deleted the preceding version, and nothing
-    tells if the version came in time. `newest`: the table's newest version."""
+    """A commit of `version` took so long that retention deleted the preceding version. So nobody
+    can tell if the table has the rows of the commit. `newest`: the table's newest version."""
 
     url: str
     version: int

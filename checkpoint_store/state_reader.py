@@ -209,11 +209,13 @@ class StateReader:
 
         Without `preimages` only the changes are read: every put is an update_postimage, and every
         delete is a delete without values. In this case the version `start` may be gone, if the next
-        version was built upon `start`. In some states a row alone does not tell the result for a
-        key, so the reader always needs the state at `start`. For lists, maps and expiring values,
-        the result is then the changes with preimages, without the preimage rows. For tables whose
-        rows have a sequence, and tables where a null keeps the old value, the result is the same as
-        with `preimages`.
+        version was built upon `start`. Two kinds of states differ: there the effect of a row
+        depends on earlier rows, so the reader always needs the state at `start`:
+
+        - lists, maps and expiring values: the result is as with `preimages`, but without the rows
+          of type update_preimage
+        - tables with a sequence, and tables where a null keeps the old value: the result is the
+          same with and without `preimages`
 
         `columns`: the wanted columns of the result; None means all. Raises ValueError if `start` is
         after `end`, and UnknownColumnError.
@@ -398,8 +400,8 @@ class StateReader:
 
 def _first_regrouped(earlier: _Added, start: int | None) -> int | None:
     """Return the first version in `earlier` at which keys change key groups, None if no version
-    does. If `start` is None, the oldest version is left out, because the reader takes its whole
-    state, in which all keys have their new key groups."""
+    does. If `start` is None, the oldest version is left out: the oldest version's whole state is
+    read, and in this state keys are already in the new key groups."""
     regrouped = (version.info.version for version, _ in earlier if version.regroups)
     return next(
         (v for v in regrouped if start is not None or v != earlier[0][0].info.version), None

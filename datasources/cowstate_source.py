@@ -52,9 +52,10 @@ def _told_shortly(method: Callable[..., _T]) -> Callable[..., _T]:
 class CowStateDataSource(DataSource):
     """Data source object that Spark makes for each read and write; see the module.
 
-    Spark pickles the object after `schema`, and plans each scan of a DataFrame with a copy. So the
-    object remembers the version, and all scans of a DataFrame read this version. If the user gives
-    the schema, Spark does not call `schema`, and each scan chooses the version.
+    `schema` chooses the version of the state to read, and stores the version in this object. Spark
+    then pickles the object, and plans each scan of a DataFrame with a copy. So all scans of a
+    DataFrame read the same version. If the user gives the schema, Spark does not call `schema`, and
+    each scan chooses its version.
     """
 
     _version: int | None = None

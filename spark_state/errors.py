@@ -12,7 +12,7 @@
     ├── MemoryLimitError            raise the limit, use RocksDB, or make batches smaller
     ├── BatchIdentityError          the task does not know its epoch: run it in the query's thread
     ├── FencedError                 a newer run, attempt or epoch took over (I9): nothing changed
-    └── StateHostError              the resident process is gone or did not start: run it again
+    └── StateHostError              a state host is gone or did not start: run the query again
 
 Errors of the object store are CheckpointStoreErrors. A CheckpointStoreError is a CowstateError,
 too.

@@ -42,8 +42,8 @@ _DIRECTORY = re.compile(r"(?P<pid>\d+)-(?P<started>[0-9a-f]+)-(?P<namespace>[0-9
 @dataclass(frozen=True, slots=True)
 class Executor:
     """The executor's process, to which hosts belong: hosts end when the process ends. `started`:
-    start time of the process, see _start_of, which tells the process from a later process with the
-    same pid."""
+    start time of the process (see _start_of). A later process with the same pid has another start
+    time."""
 
     pid: int
     started: int

@@ -5,9 +5,9 @@ state's store in a background thread.
 versions only, and never wait: a reader looks at an epoch of a copy-on-write map, see
 spark_state.heap.state_map_epochs. The view needs pyarrow and the file system, but no Spark.
 
-Cost in memory and processor time: a look-up takes O(1), a new version O(changes of the version), a
-snapshot nothing (I7). See `StateReader.changes` for the requests to the store. The view loads the
-whole state in these cases:
+Cost in memory and processor time: O(1) for a look-up and for a snapshot, O(changes of the version)
+for a new version (invariant I7 in ARCHITECTURE.md). See `StateReader.changes` for the requests to
+the store. The view loads the whole state in these cases:
 
 - at the start;
 - retention has deleted versions that the view had not read yet;
@@ -65,10 +65,12 @@ def live_view(
     provider's store in the checkpoint of a query.
 
     `storage_options`, `state`: as in `checkpoint_store.open_store`. `poll_seconds`: time between
-    two looks at the store. `retry_seconds`: a failed call to the store is tried again for so long;
-    only then does the view's `error` report the failure, and `close` may wait so long. Close the
-    view, or use the view in a `with` statement. Raises the errors of the store if the store cannot
-    be opened or has no version yet.
+    two looks at the store. `retry_seconds`: how long a failed call to the store is tried again.
+    After this time the view's `error` reports the failure. `close` waits for the end of a running
+    call, so `close` may take this time, too.
+
+    Close the view, or use the view in a `with` statement. Raises the errors of the store if the
+    store cannot be opened or has no version yet.
     """
     return LiveView(open_store(url, storage_options, state, retry_seconds), poll_seconds)
 
@@ -105,10 +107,10 @@ class LiveSnapshot:
         return datetime.datetime.fromtimestamp(self._open.info.timestamp_ms / 1000, datetime.UTC)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the values of a key as a dict, by the names of the columns that are no key
-        columns; `default` if the key does not exist. `key`: the value of the key column; if there
-        are several key columns, a tuple in their order, or a dict by name. Raises
-        ConfigurationError for an invalid key."""
+        """Return the values of a key as a dict by column name, without the key columns. Returns
+        `default` if the key does not exist. `key`: the value of the key column; if there are
+        several key columns, a tuple in their order, or a dict by name. Raises ConfigurationError
+        for an invalid key."""
         shown = self._open
         state = shown.entries.get(shown.columns.to_key(key))
         return default if state is None else shown.columns.to_value(state)

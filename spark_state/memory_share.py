@@ -24,9 +24,11 @@ class MemoryUse:
 
 
 class MemoryShare:
-    """One user's share of the memory that several users hold together. Used by one thread at a
-    time. `use`: the bytes of all users; `most_bytes`: limit of the bytes of all users together, for
-    `take`, None for no limit; `taken_bytes`: bytes of this user."""
+    """The bytes of one user, where all users together have a limit. Used by one thread at a time.
+
+    `use`: counts the bytes of all users. `most_bytes`: the limit, None for no limit; only `take`
+    keeps to the limit. `taken_bytes`: bytes of this user.
+    """
 
     def __init__(self, use: MemoryUse, most_bytes: int | None) -> None:
         self._use = use

@@ -47,8 +47,8 @@ def _canonical_types(field: Any, codec: Codec) -> set[type]:
 
 class StructSerializer:
     """Serializer for values of one struct type: check, copy, write to Arrow, read from Arrow.
-    `struct_type`: the Arrow struct. `owner`: name for errors ("state 'count'"). `forms`: forms of
-    nested structs and timestamps; by default as in state, with structs as plain tuples."""
+    `struct_type`: the Arrow struct. `owner`: name for errors ("state 'count'"). `forms`: Python
+    forms of the values; by default the forms in state, but a nested struct is a plain tuple."""
 
     def __init__(self, struct_type: pa.StructType, owner: str, forms: Forms = PLAIN_FORMS) -> None:
         self.struct_type = struct_type

@@ -26,8 +26,8 @@ _HELD_BYTES = 64 << 20
 
 
 class SpilledParts:
-    """Parts of rows with one schema, fewer than MOST_PARTS. Raises OSError, which names the
-    directory, if the disk refuses rows. Used in a `with` statement."""
+    """Rows with one schema, dealt out to fewer than MOST_PARTS parts. Used in a `with` statement.
+    Raises OSError, which names the directory, if the disk refuses rows."""
 
     def __init__(self, held_bytes: int = _HELD_BYTES) -> None:
         self._most_bytes = held_bytes

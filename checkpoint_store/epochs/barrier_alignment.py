@@ -53,13 +53,14 @@ def align(barriers: Iterable[Barrier], epoch: int, run: Run, parallelism: int) -
 
 
 def align_last_writer(barriers: Sequence[Barrier]) -> Alignment | None:
-    """Align the barriers of the last run, at its greatest parallelism. None without barriers. All
-    barriers are of one epoch."""
+    """Align the barriers of the last run, at the run's greatest parallelism. None if there are no
+    barriers. `barriers`: barriers of a single epoch."""
     writers = ((barrier.epoch, barrier.run, barrier.parallelism) for barrier in barriers)
     writer = max(writers, default=None)
     return None if writer is None else align(barriers, *writer)
 
 
 def counted_base(base_epoch: int | None) -> int:
-    """A base epoch as a number to compare: -1 for a start from nothing, before all epochs."""
+    """A base epoch as a number to compare. Without a base epoch the number is -1, which is less
+    than every epoch."""
     return -1 if base_epoch is None else base_epoch

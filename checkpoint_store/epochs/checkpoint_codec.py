@@ -43,7 +43,8 @@ def decode_metadata(data: bytes, source: Source) -> StoreMetadata:
 
 
 def encode_run(run: Run) -> bytes:
-    """Encode a run's entry. The object's name holds the same data; the body is for people."""
+    """Encode the body of an object under `runs/`. The object's name holds the same data; the body
+    is for people."""
     return encode_document("run", run)
 
 

@@ -120,8 +120,8 @@ class CheckpointCompletion:
     def _aligned(
         self, names: Sequence[BarrierName], directory: EpochDirectory, run: Run, parallelism: int
     ) -> tuple[Barrier, ...]:
-        """Read the barriers `names`, and return the barrier that counts of each subtask, ordered by
-        subtask."""
+        """Read the barriers with these names. Return for each subtask the barrier that counts,
+        ordered by subtask."""
         alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
         return tuple(alignment.barriers[subtask] for subtask in alignment.present())
 
@@ -200,8 +200,8 @@ def _sum_of_attempts(barriers: Iterable[Barrier]) -> int:
 
 
 def _attempts(names: Iterable[BarrierName]) -> int:
-    """The sum, over the subtasks, of each subtask's newest attempt. If no zombie wrote a barrier,
-    the sum is the sum of attempts of the barriers that count."""
+    """The sum of the newest attempts of all subtasks. The barriers that count have the same sum of
+    attempts, unless a zombie wrote a barrier."""
     latest: dict[int, int] = {}
     for name in names:
         latest[name.subtask] = max(name.attempt, latest.get(name.subtask, 0))
@@ -211,9 +211,10 @@ def _attempts(names: Iterable[BarrierName]) -> int:
 def _are_written(
     written: Iterable[ManifestName | GroupName], attempts: int, *, is_contested: bool
 ) -> bool:
-    """True if one of the objects has this sum of attempts in its name. If the epoch is contested (a
-    subtask published more than one barrier), at least one of the objects, not necessarily the same
-    one, must also have the contested flag in its summary, or have no summary in its name."""
+    """True if nothing is left to write: an object in `written` has the sum `attempts` in its name.
+    If the epoch is contested (a subtask published more than one barrier), at least one object in
+    `written` must also call the epoch contested in its summary. An object without a summary in its
+    name is taken to call the epoch contested."""
     names = [*written]
     says_contested = any(name.summary is None or name.summary.is_contested for name in names)
     return any(name.attempts == attempts for name in names) and says_contested >= is_contested

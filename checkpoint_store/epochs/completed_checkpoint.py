@@ -2,9 +2,11 @@
 
 A barrier lists the files of one subtask's whole state, oldest first. Applied in this order, the
 files give the state after the barrier's epoch. The barriers of all subtasks of an epoch form a
-completed checkpoint. To change the parallelism, a restore cuts the checkpoint to ranges of key
-groups: each handle is narrowed to the range. So a file shared by several old subtasks is applied
-for exactly the key groups of the barrier that names the file.
+completed checkpoint.
+
+A restore at another parallelism narrows each handle to the key groups of the new subtask. The new
+barriers hold the narrowed handles. So several barriers may name the same file, each with other key
+groups, and only the rows of the handle's key groups are used.
 """
 
 from __future__ import annotations

@@ -22,11 +22,13 @@ class EpochReport:
 
     `states_deleted`: states deleted by `init` with deleteIfExists. A deleted state is counted if an
     earlier epoch had the state, or if `init` had declared it; no other field counts the entries of
-    a deleted state. `failed_snapshots`: number of snapshots in a row, up to this epoch, that could
-    not be written or named. `timers`: number of timers registered after the epoch. `memory_bytes`:
-    estimated memory of the entries in bytes; see heap_memory. `timers` and `memory_bytes` are None
-    in reports of `cowstate adopt`. `memory_bytes` is also None for backends that do not know their
-    memory.
+    a deleted state.
+
+    `failed_snapshots`: number of snapshots in a row, up to this epoch, that failed: the files could
+    not be written, or took so long that no barrier may name the files any more. `timers`: number of
+    timers registered after the epoch. `memory_bytes`: estimated memory of the entries in bytes; see
+    heap_memory. `timers` and `memory_bytes` are None in reports of
+    `cowstate adopt`. `memory_bytes` is also None for backends that do not know their memory.
     """
 
     rows_in: int

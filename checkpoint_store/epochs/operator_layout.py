@@ -16,9 +16,12 @@
 
 Numbers are decimal and padded with zeros: epoch, attempt and attempts to 19 digits, run to 10,
 level, subtask and parallelism to 5. `unique` is 12 hex digits drawn by the writer, so two writers
-never use the same name (I1); in `runs/` it is a digest of the mark. `attempts` is the sum of the
-attempts of a manifest's barriers. The sum grows whenever the barrier of a later attempt replaces a
-barrier. `summary`: see checkpoint_summary; left out if too long for a name.
+never use the same name (I1). `attempts` is the sum of the attempts of a manifest's barriers. The
+sum grows whenever the barrier of a later attempt replaces a barrier. `summary`: see
+checkpoint_summary; left out if too long for a name.
+
+A name in `runs/` gives a number to a run, see RunMark. In `runs/`, `unique` is a digest of the rest
+of the name.
 
 A group holds the barriers of the subtasks from `first` to `last`, see subtask_groups. `base` is the
 base epoch of the barriers, or 19 letters n if the barriers start from nothing.
@@ -81,15 +84,16 @@ _BARRIER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RunMark:
-    """A mark on level `level`: the number `run.number` is for the run with the id `run.run_id`. See
+    """A host's proposal to give the number `run.number` to the run with the id `run.run_id`. If
+    hosts propose different runs for a number, the levels of the proposals decide: see
     run_registry."""
 
     run: Run
     level: int
 
     def __str__(self) -> str:
-        """The name of the mark. All hosts that make the same mark write the same object: ten
-        thousand hosts may begin at once, and each host looks at all marks."""
+        """The name of the mark. Equal marks have equal names. So ten thousand hosts that begin at
+        once write only a few objects, and each host's listing of all marks is short."""
         text = f"{self.run.number}/{self.run.run_id}/{self.level}"
         unique = hashlib.sha256(text.encode()).hexdigest()[:12]
         return f"{RUNS}/{self.run.number:010d}-{self.run.run_id}-{unique}-{self.level:05d}.json"
@@ -110,15 +114,17 @@ class EpochDirectory:
 class BegunName:
     """The name of an object under `begun/`: how a run began, or how far a run has come.
 
-    `first_epoch`: the first epoch whose barriers the run publishes. `base`: the epoch, and its run,
-    that the first epoch starts from, None for an empty state. `way`:
+    `first_epoch`: the first epoch whose barriers the run publishes. `base`: the epoch from which
+    the run starts, and the run that wrote the base; None if the run starts from an empty state.
+    `way`:
 
     - `forward`: when the run began, no older run had gone past the run's first epoch;
     - `back`: the query was taken back to `base`. Later epochs of older runs do not count;
     - `reached`: a second object of a run. Spark has committed all epochs of the run before
       `first_epoch`, with the run's results;
-    - `cut`: a second object of a run that took the query back while another driver may have been
-      alive. `base`: an older run, and the last of its epochs at that time. See run_lineage.
+    - `cut`: a further object of a run that took the query back. The object notes how far an older
+      run had come, because the driver of the older run may still be alive. `base`: the older run,
+      and its last epoch at that time. See run_lineage.
 
     `checkpoint`: 12 hex digits for the location of the query's checkpoint, None if not known.
     """

@@ -1,4 +1,5 @@
-"""An attempt of a subtask at an epoch: the value that claims the subtask, and names the files."""
+"""An attempt of a subtask at an epoch. A newer attempt takes the subtask from an older attempt.
+The names of an attempt's files contain the number of the attempt."""
 
 from __future__ import annotations
 

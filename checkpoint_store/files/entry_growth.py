@@ -3,10 +3,11 @@
 A file may note the growth of its states in the metadata of its schema. A reader of the note can
 count the entries of a state without looking up which keys are new.
 
-    cowstate.growth    {state: [[gap, …], [entries, …]]}: JSON, deflated by zlib, as base64. A pair
-                       of a gap and entries says by how many entries a key group grows; the gap is
-                       the distance from the previous pair's key group, or from 0. A key group
-                       without growth may be missing; a state without a count is missing
+    cowstate.growth    {state: [[gap, …], [entries, …]]}: JSON, deflated by zlib, as base64
+
+Both lists of a state have an element for each key group, in ascending order. `entries`: by how many
+entries the key group grows. `gap`: the distance from the previous key group, or from 0 for the
+first key group. A key group without growth may be left out. A state without a count is left out.
 
 Arrow writes the metadata of a schema twice and does not compress the metadata, so the note must be
 short. Gaps are small and repeat, so a key group takes a few bits.

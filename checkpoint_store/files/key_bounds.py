@@ -76,7 +76,7 @@ def key_bounds(rows: pa.Table, key_names: Sequence[str]) -> tuple[KeyBounds, ...
 
 
 def _bound(end: int | bytes | None) -> Bound | None:
-    """Return a bound; None for text too long to be written down, and for bytes that are no text."""
+    """Return a bound. None for a text that is too long, and for bytes that are not valid UTF-8."""
     if not isinstance(end, bytes):
         return end
     try:

@@ -29,8 +29,8 @@ def as_text(schema: Any) -> str:
 
 
 def are_same_types(types_json: str, other_json: str) -> bool:
-    """Return True if two schemas or types in Spark's JSON are equal apart from nullability and
-    metadata: a key's values depend on neither."""
+    """Return True if two schemas or types of keys, in Spark's JSON, are equal apart from
+    nullability and metadata. Nullability and metadata do not change the values of a key."""
     return types_json == other_json or (
         without_nullability(types_json) == without_nullability(other_json)
     )

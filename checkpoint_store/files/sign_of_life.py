@@ -34,8 +34,8 @@ class SignsOfLife:
         return bool(self._put)
 
     def put(self) -> None:
-        """Put a sign of life. The previous sign stays beside the new sign: a listing in several
-        pages may miss both a new object and the replaced object."""
+        """Put a sign of life. The previous sign stays, and older signs are deleted. A listing in
+        several pages may miss the new sign, but then the listing shows the previous sign."""
         directory, subtask, attempt = self._place
         sign = str(EpochFileName(directory, "alive", subtask, attempt, unique_of_uuid()))
         self._store.put(sign, encode_document("sign-of-life", {}))

@@ -2,8 +2,8 @@
 
 A file with an index may be read in part, for some key groups. The tail is read first: the handle
 has the tail's length and checksum, and the tail has the index. Then the pieces of the key groups
-are read and verified, consecutive pieces with one request. The other bytes lie in memory pages that
-nobody has written, and unwritten pages take no memory.
+are read and verified, consecutive pieces with one request. The pieces are put into a buffer as long
+as the whole file. The buffer's pages without bytes of a piece take no memory.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ class StateFileStore:
         )
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """Read the rows of `handle` in `key_groups`. The needed bytes are read and verified at
-        once: the whole file, or, for a file with an index, the bytes of the key groups.
+        """Read the rows of `handle` in `key_groups`. All needed bytes are read and verified before
+        the first row is returned. With an index, only the bytes of the key groups are needed;
+        without an index, the whole file.
 
         Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
         """
@@ -90,8 +91,10 @@ class StateFileStore:
     ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
         """Read each handle in turn, as `read` does. The caller uses the rows of a handle before
         asking for the next handle. Consecutive handles of one file share one read of the file.
-        Meanwhile the next files are read, and the next batch of each file with an index is
-        decoded."""
+
+        While the caller uses rows, threads read the next files, and decode the next batch of each
+        file with an index.
+        """
         files = [[*of_name] for _, of_name in groupby(handles, lambda handle: handle.name)]
         if len(files) == 1 and files[0][0].tail is None:
             # Starting threads takes longer than reading one short file.

@@ -217,7 +217,8 @@ def _single_request(client: type) -> dict[str, int]:
 
 
 def _note_no_conditional_create(url: str) -> None:
-    """Log a warning, and remember that objects of this store are written without the condition."""
+    """Log a warning, and remember that this store cannot create an object on the condition that the
+    name is free."""
     _without_conditional_create.add(url)
     _log.warning(
         "%s answers that it cannot create an object on the condition that its name is free "

@@ -41,8 +41,8 @@ class ObjectStore(Protocol):
         verify a checksum."""
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
-        """Return the current objects directly in `directory`, in any order, if their names below
-        `directory` begin with `prefix`. For the directory `UNPUBLISHED`, return the objects that
+        """Return the current objects directly in `directory` whose names below `directory` begin
+        with `prefix`, in any order. For the directory `UNPUBLISHED`, return the objects that
         writers have begun."""
 
     def list_directories(self, directory: str) -> Sequence[str]:

@@ -18,8 +18,8 @@ def in_parallel(
     """Call `function` for each argument, and return the results in order. Several threads make the
     calls, because each call waits for the store. `most`: the number of parallel calls.
 
-    The calling thread makes the first call: most uses read two files, and starting a thread costs
-    more than a read from a local disk.
+    The calling thread makes the first call, which saves a thread. Often there are only two calls,
+    and starting a thread takes longer than a read from a local disk.
     """
     todo = list(arguments)
     if len(todo) <= 1:

@@ -2,10 +2,15 @@
 
 attachment_plan decides from which epoch each operator goes on. Attaching changes no existing
 object. Attaching registers a run without epochs, and writes an object under `begun/`, which says
-that the run took the query back to the base. So epochs of other runs after the base do not count, a
-run still alive is over (I9), and later runs have to name the new location. If a driver of the same
-checkpoint is still alive and goes on, the driver's next epochs are rivals of the epochs of later
-runs.
+that the run took the query back to the base, the epoch from which the operator goes on. The object
+has these effects:
+
+- The epochs after the base that other runs have written do not count any more.
+- A run still alive is over (I9).
+- Later runs have to name the new location.
+
+An old driver of the same checkpoint may still be alive and write more epochs. These epochs compete
+with the epochs of later runs, see run_lineage.
 """
 
 from __future__ import annotations

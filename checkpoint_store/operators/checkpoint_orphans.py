@@ -16,9 +16,9 @@ the barriers take the manifest's place. If the barriers are not enough, every ob
 retention deletes the manifest: the manifest may name any file. An unreadable barrier has the same
 effect if its epoch and run has no manifest.
 
-A run has an entry in `runs/` and a start in `begun/`. By these objects a zombie notices the end of
-its run (I9). So the sweep deletes the two objects late: when the oldest run that still has a
-manifest began at least `RUNS_TO_RETAIN` runs after the zombie's run.
+A run also has objects in `runs/` and `begun/`. By these objects a zombie notices that its run is
+over (I9). So the sweep deletes a run's objects late: when every manifest is of a run whose number
+is at least `RUNS_TO_RETAIN` greater.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 An operator's clock is a streaming source that gives each subtask the time of the batch.
 
-    <store root>/_clocks/<32 hex digits>    the id of a query, for one process; deleted when read
+    <store root>/_clocks/<32 hex digits>    the id of a query; deleted when read
 
-If a process dies before reading its marker, the marker stays. Markers an hour old are deleted by
-the next clock that reads its own marker, and once an hour by every state host with an operator
-below the root. If a marker was deleted before its clock read the marker, the clock asks again.
+Each clock draws the hex digits of its own marker. If a clock's process dies before the clock reads
+the marker, the marker stays. Markers an hour old are deleted by the next clock that reads its own
+marker, and once an hour by every state host with an operator below the root. If a marker was
+deleted before its clock read the marker, the clock asks again.
 """
 
 from __future__ import annotations

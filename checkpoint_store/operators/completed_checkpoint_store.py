@@ -84,8 +84,9 @@ class CompletedCheckpointStore:
         self._metadata.check_same(metadata, self._store.url)
 
     def _greatest_run_number(self) -> int:
-        """The greatest number of any run, including runs whose marks are gone. The epochs of a
-        later run must take precedence over the epochs of such a run."""
+        """The greatest number of a run that has written epochs, 0 if there is none. The run's
+        objects in `runs/` may be gone. A new run needs a greater number all the same, so that the
+        new run's epochs take precedence."""
         completed = (name.run_number for name in self._published.manifests())
         begun = (directory.run_number for directory in self._published.epoch_directories())
         return max((*completed, *begun), default=0)

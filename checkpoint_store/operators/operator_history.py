@@ -121,10 +121,13 @@ class OperatorHistory:
         return self.metadata.max_parallelism
 
     def versions(self) -> list[int]:
-        """See StateHistory. Costs two listings, and one more in each of these cases: a run is new,
-        a minute has passed, several runs have the newest epoch, an epoch has no manifest (one for
-        each such epoch). The newest epoch is left out as long as several runs completed the epoch
-        with different changes and the store cannot tell which run Spark commits."""
+        """See StateHistory. The newest epoch is left out while the epoch is uncertain: several runs
+        completed the epoch with different changes, and the store cannot tell which run Spark
+        commits.
+
+        Costs two listings. Costs one more listing if a run is new or a minute has passed, one more
+        if several runs have the newest epoch, and one more for each epoch without a manifest.
+        """
         infos = list_named(self.store, object_names.MANIFESTS, layout.parse_manifest)
         names_of: dict[EpochDirectory, list[ManifestName]] = {}
         for name in latest_first(infos):
@@ -145,14 +148,14 @@ class OperatorHistory:
         return self._listed.timeline
 
     def left_behind(self, read: EpochDirectory) -> tuple[EpochDirectory, ...]:
-        """The epochs that led to `read`, `read` included, and are not on the live timeline any
-        more; oldest first. Uses the listing of the last call of `versions`."""
+        """Of `read` and the epochs that led to `read`: the epochs that are no longer on the live
+        timeline, oldest first. Uses the listing of the last call of `versions`."""
         return left_behind(self._listed.begun, self._listed.written, read)
 
     def are_same(self, newer: EpochDirectory, older: EpochDirectory) -> bool | None:
-        """True if two runs went from the same base to the same state. None if a run has not
-        completed the epoch, or if its checkpoint is damaged or gone. Uses the listing of the last
-        call of `versions`. May read the changes of the epoch, all at once."""
+        """True if two runs of an epoch went from the same base to the same state. None if the
+        checkpoint of `newer` or `older` is incomplete, damaged or gone. Uses the listing of the
+        last call of `versions`. May read all changes of the epoch into memory."""
         runs = newer, older
         if runs not in self._same:
             checkpoints = [self._completed_in(directory) for directory in runs]
@@ -308,9 +311,9 @@ class OperatorHistory:
 def absent_epoch(
     history: StateHistory, version: int, versions: Sequence[int]
 ) -> VersionNotRetainedError:
-    """The error of `StateHistory.absent` for an epoch. Spark may leave epochs out. So an absent
-    epoch counts as missing only if the next epoch in the store was built upon the absent epoch
-    itself, or upon an epoch after it."""
+    """The error of `StateHistory.absent` for an epoch. Spark may leave out an epoch, so a gap alone
+    does not show that an epoch is missing. The absent epoch counts as missing if the next epoch in
+    the store has a base in the gap: the absent epoch or a later epoch."""
     place = bisect_left(versions, version)
     if 0 < place < len(versions):
         base = history.at(versions[place]).base

@@ -42,9 +42,12 @@ class ReadableObjects:
     def manifests(
         self, names: Iterable[ManifestName], others: Sequence[ManifestName] = ()
     ) -> Iterator[tuple[ManifestName, CompletedCheckpoint | Unknown | None]]:
-        """Read manifests, a few epochs at a time. The result is None for a deleted manifest, and
-        for an unreadable manifest replaced by another manifest of the same epoch and run: a
-        readable manifest among `names`, or a manifest in `others`."""
+        """Read manifests, a few epochs at a time. Yield each name with the checkpoint, or with the
+        error if the manifest is unreadable, or with None if the manifest is deleted.
+
+        None also stands for an unreadable manifest that another, readable manifest of the same
+        epoch and run has replaced. `others`: more manifests that are known to be readable.
+        """
         for part in _parts(names):
             yield from zip(part, self._manifests(part, others), strict=True)
 
@@ -81,7 +84,8 @@ class ReadableObjects:
         return None
 
     def barriers(self, directory: EpochDirectory) -> list[Barrier | Unknown | None]:
-        """Read each barrier of an epoch and run; None for a deleted barrier."""
+        """Read each barrier of an epoch and run. The result has the error in place of an unreadable
+        barrier, and None in place of a deleted barrier."""
         return in_parallel(
             lambda name: self._read(lambda: self._published.read_barrier(name)),
             self._published.barriers(directory),
@@ -98,8 +102,9 @@ class ReadableObjects:
 
 
 def _parts(names: Iterable[ManifestName]) -> Iterator[list[ManifestName]]:
-    """Split the names into parts that are read at once, in the order of the epochs. All manifests
-    of an epoch are in the same part, because one may have replaced another."""
+    """Split the names into parts, in the order of the epochs. The manifests of a part are read in
+    parallel. All manifests of an epoch are in the same part, because a manifest may have replaced
+    another manifest of the epoch."""
     part: list[ManifestName] = []
     for name in sorted(names, key=attrgetter("epoch")):
         if len(part) >= _READ_AT_ONCE and name.epoch != part[-1].epoch:

@@ -1,8 +1,9 @@
-"""The columns of a provider store, as readers of any state see columns. Pure.
+"""The columns of a provider store, under the names that readers see. Pure.
 
 Names of fields repeat in Spark's keys and values: an aggregation that uses a function twice has two
 columns of one name, and a value may repeat a column of the key. Readers see a different name for
-each column: a name that is taken, in any case of letters, gets underscores appended.
+each column: a repeated name gets underscores appended. Names that differ only in upper and lower
+case count as the same name.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ class StoreNotFoundError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StateChoiceError(CheckpointStoreError):
-    """A state is chosen in the form for another kind of store: by the operator and store of a
-    query, but the URL has a table or the store of a Python operator; or by the name of a state, but
-    the URL has the checkpoint of a query."""
+    """The caller chose a state in the wrong way for this kind of store. A ProviderStore chooses a
+    state in the checkpoint of a query on the provider. A name chooses a state in a table or in the
+    store of a Python operator."""
 
     url: str
     choice: str

@@ -8,20 +8,22 @@
         <version>-<generation>-<unique>-<base>-<former>-<partitions>-<attempt>.rescaled.arrow
                                              the whole state, for another number of partitions
 
-    unique      id of the state that an attempt made
+    generation  greater than all generations that the writer has seen in the directory
+    unique      id of the state, drawn by the attempt that made the state
     base        `unique` of the state from which the attempt started, "0" for the empty state
     versions    the number of versions from the state `base` to the state of a merged file
-    attempt     drawn by the writer of the file
+    attempt     random id of the writer of the file
     former      the number of partitions before a rescale; `partitions`: after the rescale
 
-Batch n makes version n + 1. If two attempts made one version, the higher generation counts, unless
-Spark's commit log names an attempt (checkpoint format 2). An attempt that has not written all
-stores of a join counts in none of the stores. A state is restored along its lineage: from the
-requested version, over the bases, to a snapshot or to the empty state.
+Batch n makes version n + 1. If two task attempts made one version, the higher generation counts. In
+checkpoint format 2, Spark's commit log names the `unique` that counts. An attempt that has not
+written all stores of a join counts in none of the stores. A state is restored along its lineage:
+from the requested version, over the bases, to a snapshot or to the empty state.
 
-`cowstate rescale` makes a rescaled file from the former partitions of a version. The file is a new
-state in place of the state `base`, or in place of no state if `base` is "0". A rescaled file counts
-while the query has `partitions` partitions at the version, according to the offset log.
+`cowstate rescale` makes a rescaled file from the former partitions of a version. The new state
+`unique` replaces the state `base` of the same version; `base` is "0" for a partition that did not
+exist before the rescale. A rescaled file counts while the query has `partitions` partitions at the
+version, according to the offset log.
 `StateFiles.scala` has the same rules for the provider itself.
 """
 
@@ -185,9 +187,8 @@ class ProviderFiles:
         return (file for files in self._snapshots.values() for file in files if file.partitions)
 
     def rocksdb_file_of(self, version: int) -> str | None:
-        """The name of the file that Spark's RocksDBStateStoreProvider wrote for a version; None if
-        there is no such file. If the directory has only RocksDB files, but no file of the version,
-        the name of the newest file is returned."""
+        """The name of the file that Spark's RocksDBStateStoreProvider wrote for a version. Without
+        such a file: the newest RocksDB file if the directory has only RocksDB files, else None."""
         if version in self._rocksdb or self.versions or not self._rocksdb:
             return self._rocksdb.get(version)
         return self._rocksdb[max(self._rocksdb)]
@@ -254,8 +255,7 @@ class ProviderFiles:
 
     def attempts_at(self, version: int, partitions: int | None = None) -> list[str]:
         """The attempts that made a version, newest generation first. Empty if the version was
-        rescaled to this number of partitions, because after a rescale each store has a state of its
-        own."""
+        rescaled to `partitions` partitions: then the rescaled state counts, and no attempt."""
         there = self._newest_first(version, partitions)
         if there and there[0].partitions is not None:
             return []
@@ -305,8 +305,8 @@ class ProviderFiles:
         return Lineage() if at.unique == _EMPTY_UNIQUE else None
 
     def made_by_batch(self, state: StateId) -> StateId | None:
-        """The state that the batch made: `state`, or the state that `state` replaced in a rescale.
-        None if the batch did not have this partition."""
+        """The state that a batch made, and from which `state` was rescaled; `state` itself if it
+        was not rescaled. None if the partition did not exist in the batch."""
         for rescaled in self._replacing(state):
             assert rescaled.base is not None
             state = StateId(state.version, rescaled.base)

@@ -107,10 +107,10 @@ class PartitionReader:
         return state
 
     def _whole_attempt(self, version: int, partitions: int | None) -> list[str] | None:
-        """Choose among several attempts that made a version. Return the id of the newest attempt
-        that has written all stores of a join, in a list; a killed attempt may have written some of
-        the stores. None if there are fewer than two attempts, or if no attempt has written all
-        stores."""
+        """Choose among several attempts that made a version: the newest attempt that has written
+        all stores of a join. A killed attempt may have written only some of the stores. Return a
+        list with the id of the chosen attempt. None if there are fewer than two attempts, or if no
+        attempt has written all stores."""
         attempts = self.files.attempts_at(version, partitions)
         if len(attempts) < 2:
             return None

@@ -2,9 +2,8 @@
 
     offsets/<batch>    see spark_log_entry; the "conf" of the JSON has the number
 
-`cowstate rescale` changes the number between two batches, and edits the entry of the batch before.
-So the entry of a batch has the number of partitions of the state after that batch, and of the next
-batch.
+`cowstate rescale` changes the number between two batches, and edits the entry of the earlier batch.
+So the entry of batch n has the number of partitions of the state after batch n, and of batch n + 1.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class QueryPartitions:
         raise ObjectMissingError(self.checkpoint.url, f"{OFFSETS}/{max(batch, 0)}")
 
     def of_all(self, batch: int) -> int | None:
-        """The number of partitions of a query that was never rescaled, so that every entry has the
-        same number: from an entry read before, or otherwise from the entry of `batch`. None if
-        neither has a number. Raises CorruptObjectError."""
+        """The number of partitions of a query that was never rescaled. Every entry has the same
+        number, so an entry that was already read is enough; otherwise the entry of `batch` is read.
+        None if no entry has a number. Raises CorruptObjectError."""
         read = (number for number in [*self._read.values()] if number is not None)
         return next(read, None) or self.noted(batch)
 

@@ -68,8 +68,9 @@ def committed_batches(checkpoint: ObjectStore) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class StorePartitions:
-    """The partitions of a store: the number that Spark has noted in the file `noted_in`, and the
-    number of directories, counted up to the directory with the highest number."""
+    """The number of partitions of a store. `noted`: the number that Spark has noted in the file
+    `noted_in`. `directories`: the number that the partition directories show, which is the highest
+    number of a directory plus 1."""
 
     noted: int
     directories: int
@@ -81,8 +82,8 @@ def partitions_of(
 ) -> StorePartitions:
     """Count the partitions of a store. `files`: the object store with the files of the stores.
 
-    Spark notes the number of partitions of its shuffles. An operator that takes all rows at once, a
-    limit or an aggregation without keys, has one partition all the same.
+    Spark notes the number of partitions of its shuffles, even for an operator that has only one
+    partition: a limit, or an aggregation without keys.
 
     Raises StoreNotFoundError, which names the existing stores, CorruptObjectError,
     UnsupportedFormatError, and UnreadableStateError for an operator with column families.
@@ -151,10 +152,10 @@ class _Operator:
 
 
 def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Operator:
-    """Read an operator from Spark's note at the beginning of the query. An early release of Spark
-    wrote no note; without a note the directories show the stores. If the operator has one store,
-    the store's files are in the partition's directory; each of several stores has a directory below
-    the partition's directory."""
+    """Read an operator from the note that Spark wrote at the beginning of the query. Early releases
+    of Spark wrote no note. Then the stores are found in the directories: a single store has its
+    files in the partition's directory; several stores have a directory each, below the partition's
+    directory."""
     directory = f"state/{operator}"
     name = _noted_in(operator)
     source = Source(checkpoint.url, name)

@@ -160,8 +160,8 @@ class _Decoder:
         _require(whole, path, "a nested value of no whole number of words")
 
     def _elements(self, element_type: SparkType, spans: _Spans, path: str) -> tuple[Any, Any]:
-        """Two results: where each array at `spans` ends, counted in elements, with 0 in front; and
-        the elements."""
+        """Decode the arrays at `spans`. Return the offsets of a ListArray (see `_ends`), and the
+        elements of all arrays, one array after the other."""
         width = element_type.width if isinstance(element_type, FixedType) else WORD_BYTES
         self._check_words(spans, path)
         _require(pc.greater_equal(spans.sizes, WORD_BYTES), path, "an array that is too short")

@@ -11,11 +11,11 @@ other up to this batch, the user has to name the run that counts:
 Spark commits no epoch that lacks subtasks. So if two runs have written a committed epoch, the run
 with the whole epoch counts.
 
-Even a timeline without contradiction may be the timeline of another checkpoint. After one of two
-copies was attached, only the epochs of the attached copy count. After a query was taken back, only
-the query's later epochs count. So the user also has to name the run that counts if a run that no
-longer counts wrote the same epochs with another result, unless the store already belongs to this
-checkpoint.
+Even a timeline without contradiction may not be the timeline of this checkpoint: another copy of
+the checkpoint may have been attached, or the query may have been taken back after this checkpoint
+was copied. In both cases the epochs of this checkpoint may be epochs of a run that no longer
+counts. If such a run wrote the same epochs with another result, the user has to name the run that
+counts. A store that already belongs to this checkpoint needs no such choice.
 """
 
 from __future__ import annotations
@@ -182,8 +182,9 @@ def _attachment(
 
 
 def _began_after(runs: StoredRuns, committed: int) -> bool:
-    """True if there is no committed batch, if the operator has no epoch, or if the operator began
-    with nothing after the last committed batch."""
+    """True if the operator needs no epoch up to batch `committed`: no batch is committed, or the
+    operator has no epoch, or the operator's oldest epoch is a later epoch that started from
+    nothing."""
     if committed < 0:
         return True
     oldest = min(runs.written, key=lambda each: (each.epoch, each.run_number), default=None)
@@ -226,13 +227,15 @@ def _check_no_other(
     """Raise RunChoiceError if a run that does not count may have written the epochs that Spark
     committed.
 
-    There are two such cases. In the first, the other run completed a committed epoch later than
-    `base`: the query was taken back later, and this checkpoint is older. In the second, the other
-    run completed the same epoch as a run that counts, but with another result, and the two runs
-    named different locations of their checkpoint, or a location is unknown, or the query was taken
-    back to before the epoch. So nobody knows which of the two results Spark had committed when this
-    checkpoint was copied or moved. `is_own`: True if the store belongs to this checkpoint; then the
-    second case is not looked for.
+    There are two such cases:
+
+    - A run that does not count completed a committed epoch later than `base`. Then the query was
+      taken back after this checkpoint was copied.
+    - A run that does not count completed the same epoch as a run that counts, with another result,
+      and `_is_decided` is False. Then nobody knows which result Spark had committed when this
+      checkpoint was copied or moved.
+
+    `is_own`: the store belongs to this checkpoint, so the second case is no error.
     """
     counting = {each.epoch: each for each in timeline if each.epoch < base.epoch}
     others = [each for each in runs.written.difference(timeline) if each.epoch <= committed]
@@ -293,13 +296,12 @@ def _might_count(
 def _cuts(
     runs: StoredRuns, base: EpochDirectory | None, under_way: int | None
 ) -> tuple[EpochDirectory, ...]:
-    """The cuts of an Attachment: for each older run the run's last epoch after the base.
+    """The cuts of an Attachment: for each run with epochs after the base, the run's last epoch.
 
-    The run of the base always has a cut: at the base, if the run has no later epoch. `under_way`:
-    the epoch after the last committed batch, if a driver may still commit that epoch. None if no
-    such epoch is planned, or if the store lacks the chosen run, so that some committed epochs do
-    not count in this store. A run's last epoch is searched without the epoch under way, unless the
-    run has noted the epoch as committed.
+    The run of the base always has a cut: the base itself, if the run has no later epoch.
+    `under_way`: the epoch after the last committed batch, if a driver may still commit that epoch.
+    None: there is no such epoch, or some committed epochs do not count in this store. The epoch
+    under way is not cut, unless the run has noted that Spark committed the epoch.
     """
     noted = {name.run.number: name.first_epoch for name in runs.begun if name.way == "reached"}
     newest = {} if base is None else {base.run_number: base}

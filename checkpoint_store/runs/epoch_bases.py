@@ -1,13 +1,14 @@
 """Finds the checkpoint that an epoch starts from, on the live timeline (I4). See run_lineage.
 
 A subtask that has published its barrier of the preceding epoch goes on from its run's checkpoint of
-that epoch (`completed_at`). A host that starts looks for the base (`before`). With very many hosts,
-each host takes the short way: list the starts of runs and the manifests of two epochs. The short
-way is enough in two cases:
+that epoch (`completed_at`). A host that starts looks for the base (`before`). Many hosts may start
+at once, so each host first tries a short way: list the starts of runs and the manifests of two
+epochs. The short way is enough in two cases:
 
 - the run goes on from its own epoch;
-- the run's driver has looked at the whole timeline when the query started, only the newest older
-  run has written the preceding epoch, and all runs told the same location of their checkpoint.
+- the preceding epoch was written by the newest of the older runs and by no other run, all runs told
+  the same location of their checkpoint, and the run's driver looked at the whole timeline when the
+  query started.
 
 In all other cases the host lists everything.
 """
@@ -82,13 +83,14 @@ class EpochBases:
         """The share, for the key groups `asked`, of the checkpoint that `run` completed at `epoch`;
         the whole checkpoint if `asked` is None. None if the run published no barrier of `epoch`.
 
-        `own`: the asking subtask's barrier, already published and completed; None if the subtask
-        has no such barrier. The hot path costs one listing, of the manifests of `epoch` and of the
-        next epoch. The listing is repeated for a moment if the last subtask of `epoch` still writes
-        the manifest. A manifest is read only if a subtask published two barriers, because the other
-        barrier may count instead of `own`. Raises PartialEpochError (I5); RunOverError (I9), if a
-        later run has completed either epoch; CorruptObjectError, if neither a manifest nor its
-        barriers are intact.
+        `own`: the barrier that the asking subtask has published at `epoch`; None if the subtask has
+        published none. With `own`, the call usually costs one listing, of the manifests of `epoch`
+        and of the next epoch. If `epoch` has no manifest yet, the listing is repeated for about a
+        second, because the last subtask may still write the manifest. If a subtask published two
+        barriers, a manifest is read, because another barrier may count in place of `own`.
+
+        Raises PartialEpochError (I5); RunOverError (I9), if a later run has completed `epoch` or
+        the next epoch; CorruptObjectError, if neither a manifest nor its barriers are intact.
         """
         names = self._manifests_of(epoch, run)
         if own is not None:
@@ -254,9 +256,9 @@ class EpochBases:
     def _whole_rivals(
         self, rivals: Sequence[EpochDirectory], manifests: Sequence[ManifestName]
     ) -> list[EpochDirectory]:
-        """The run that counts among `rivals`, several runs with the newest epoch, as a list of one;
-        an empty list if no run published anything. Raises ContradictingRunsError if nothing tells
-        which run Spark committed."""
+        """Choose the run that counts among `rivals`, the runs with the newest epoch. Return a list
+        with the chosen run; an empty list if no run published anything. Raises
+        ContradictingRunsError if nothing tells which run Spark committed."""
         whole = whole_rivals(
             rivals,
             lambda key: self._reader.whole_of(key, manifests),
@@ -270,8 +272,9 @@ class EpochBases:
         return whole
 
     def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
-        """Raise EpochNotRetainedError unless the oldest checkpoint started from nothing. Only in
-        that case may another epoch start from nothing."""
+        """Check that `epoch`, for which no base was found, may start from nothing. Raise
+        EpochNotRetainedError if the oldest checkpoint has a base, because then earlier checkpoints
+        were deleted."""
         oldest = min(manifests, key=lambda name: (name.epoch, name.run_number), default=None)
         if oldest is None or epoch == 0:
             return

@@ -7,26 +7,28 @@ greater number alone proves nothing. The epochs that runs have gone past decide:
     run 1    4  5  6  7  8    run 1 ran epoch 7, so Spark had committed run 1's epoch 6
     run 2          6          run 2 ran epoch 6 again and never epoch 7: a stray
 
-A run plans an epoch only after Spark has committed the epoch before. So a run with any object of a
-later epoch has gone past its first epoch: Spark committed the first epoch as the run wrote it. The
-same holds for a run with a `reached` note about a later epoch: Spark has committed the epoch before
-the reached epoch, but may not have planned the reached epoch.
+A run plans an epoch only after Spark has committed the epoch before. So a run has gone past its
+first epoch if the run has written any object of a later epoch: Spark committed the first epoch as
+the run wrote it. A run has also gone past its first epoch if the run has a `reached` note about a
+later epoch: Spark has committed the epoch before the reached epoch, but may not have planned the
+reached epoch.
 
-Spark commits an epoch once. The runs are examined in the order of their numbers. For each run,
-these cases depend on which runs have gone past the run's first epoch:
+Spark commits an epoch once. The runs are examined in the order of their numbers. The first case
+that fits decides whether a run counts:
 
-    no older run                             a restart: the run counts from its first epoch on
-    an older run, but not the run            a stray: the run does not count
-    an older run, and the run                two commit logs: a contradiction
-    anyone, if the run took the query back   the run counts, and later epochs of older runs do not
-    (`back`)
+- The run took the query back (`back`). The run counts, and later epochs of older runs do not.
+- No older run has gone past the run's first epoch: a restart. The run counts from its first epoch
+  on.
+- An older run has gone past this epoch, but the run itself has not: a stray. The run does not
+  count.
+- An older run and the run itself have gone past this epoch: two commit logs, a contradiction.
 
-A driver takes its query back when the query starts, or `cowstate attach` takes the query back. Both
+A query is taken back by its driver at the start of the query, or by `cowstate attach`. Both
 register a new run, which has no epochs yet. Drivers of older runs may still be alive, so the new
 run also notes how far each older run had come (`cut`). If an older run writes epochs after its cut,
 these epochs count as if the older run had begun after the new run. This holds only if the older run
 goes on from the base, and belongs to the same checkpoint. The epoch after the last committed batch
-is not cut if the epoch may have been under way, because its driver may still commit it.
+is not cut if the epoch may have been under way, because a driver may still commit the epoch.
 
 At its start, a run checks that no older run has gone past the new run's first epoch, see
 epoch_bases. So if an older run has gone past this epoch later, the older run was still alive

@@ -19,13 +19,17 @@ A host looks and applies the first rule that fits, until the host has its number
     4  otherwise: the host marks the next level of the greatest number, for the least run on the
        top level
 
-One number has one run. Say look A found run r alone on levels k - 1 and k of a number, and k was
-the top level. Then no other run is ever marked on level k or above. Only rule 4 marks such a level.
-Rule 4 marks a run from the level below. This level was the top level at the marking host's look, B.
-If B came after A, the level below is k or above, and only r is there. If B came before A, the level
-below is k - 1 or k, and the runs found there by B are among the runs found by A: r alone. So every
-later look gives the number to r, or leads to more marks for r; and r stays alone on the top level
-(rule 1).
+One number has one run. Suppose that a look A found only run r on levels k - 1 and k of a number,
+and that k was the top level. Then no other run is ever marked on level k or above. Only rule 4
+marks these levels: a host makes a look B, takes a run from the top level of look B, and marks this
+run on the next level. The taken run is r in both cases:
+
+- B came after A. The top level of B is k or above, and only r is there.
+- B came before A. The top level of B is k - 1 or k. A found all marks that B found, and A found
+  only r on these levels.
+
+So every later look gives the number to r, or leads to more marks for r; and r stays alone on the
+top level (rule 1).
 
 One run has one number. A host marks the next number only when the host knows that another run has
 the greatest number. So no host asks for a second number for a run that has a number.
@@ -38,9 +42,9 @@ Registration ends. A host without competitors needs two marks. Hosts that see th
 the same run, so a contested number is decided at its third level. Only a host whose look is
 outdated at the moment of marking, again and again, delays the decision.
 
-A number is also taken, even without a mark, if an object in the store was written under the number:
-the writer was a run whose marks were lost. A run writes only after its registration, so all hosts
-of one run see the same: every object written since the registration belongs to a run with marks.
+A number without a mark is taken, too, if an object in the store was written under the number: the
+writer was a run whose marks were lost. Hosts of one run agree about these numbers: a run writes
+only after its registration, so a new object always belongs to a run with marks.
 """
 
 from __future__ import annotations

@@ -45,10 +45,10 @@ class RunStarts:
         return [*list_named(self._store, object_names.BEGUN, layout.parse_begun)]
 
     def names_of(self, numbers: Iterable[int]) -> list[BegunName]:
-        """The names under `begun/`, for a caller that has seen epochs of the runs with these
-        numbers. Lists again if a number is new, because a run begins before its first epoch is
-        whole. Also lists again once a minute, because a query that was taken back has no new epoch
-        yet. Later objects of known runs may be missing; `listed_anew` has all."""
+        """The names under `begun/`, from the last listing if possible. `numbers`: the runs of which
+        the caller has seen epochs. Lists again if the last listing lacks one of these runs, or is
+        older than a minute, because a run that took the query back may have no epoch yet. Newer
+        objects of known runs may be missing; `listed_anew` finds all objects."""
         is_old = time.monotonic() - self._listed_at >= _SECONDS_BETWEEN_LISTINGS
         if is_old or not set(numbers) <= {name.run.number for name in self._listed}:
             return self.listed_anew()
@@ -110,8 +110,8 @@ class RunStarts:
             put_if_absent(self._store, str(name), encode_begun(run, None))
 
     def note_reached(self, run_id: str, epoch: int) -> None:
-        """Write that Spark has committed all epochs of a run before `epoch`, with the run's
-        results. Does nothing if the run has not begun, or if the run begins with `epoch`."""
+        """Note that a run has reached `epoch`: Spark has committed all earlier epochs of the run.
+        Does nothing if the run has not begun, or if the run begins with `epoch`."""
         for name in self.names():
             if name.run.run_id == run_id and name.is_start and name.first_epoch < epoch:
                 reached = replace(name, way="reached", first_epoch=epoch)

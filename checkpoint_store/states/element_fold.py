@@ -129,9 +129,10 @@ def fold_elements(
 def are_last(
     owners: _Numbers, elements: _Numbers, clears: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Flag each row that is the last row of its element and does not come before the last clear of
-    its owner. `owners`, `elements`: for each row, the number of its key and of its element; the
-    numbers are small. All rows of an element have one owner."""
+    """Flag the last row of each element, unless a later row clears the element's key. `owners`: for
+    each row, the number of the row's key. `elements`: for each row, the number of the row's
+    element; elements of different keys have different numbers. All numbers are small, because
+    arrays with a place for each number are made."""
     places = np.arange(len(owners))
     last_clear = np.full(owners.max(initial=-1) + 1, -1)
     np.maximum.at(last_clear, owners[clears], places[clears])

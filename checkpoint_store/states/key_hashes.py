@@ -95,7 +95,8 @@ def _value_hashes(array: Any) -> Hashes:
 
 
 def _list_hashes(array: Any) -> Hashes:
-    """Hash lists: the sum of the hashes of elements with their places, and the length."""
+    """Hash each list: hash every element together with its position, add up these hashes, and hash
+    the sum together with the length of the list."""
     array = array.fill_null([])
     offsets = array.offsets.to_numpy().astype(np.int64)
     starts, lengths = offsets[:-1], np.diff(offsets)

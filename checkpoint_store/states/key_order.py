@@ -40,10 +40,12 @@ def rows_by_key(rows: pa.Table, key_names: Sequence[str]) -> tuple[_Numbers, _Fl
 
 
 def _sorted(hashes: Hashes) -> tuple[_Numbers, _Flags]:
-    """The places in the order of the hashes, and of equal hashes in the order of places; and a flag
-    for each place, true at the first place of a hash. The place takes the lowest bits of the hash,
-    because one number sorts faster than two. So hashes that differ only in these bits count as
-    equal."""
+    """Sort the places by hash; places with equal hashes stay in order. Return the sorted places,
+    and a flag for each place, true at the first place of a hash.
+
+    Each hash and its place are sorted as one number, which is faster: the place overwrites the
+    lowest bits of the hash. So hashes that differ only in these bits count as equal.
+    """
     places = np.arange(len(hashes), dtype=np.uint64)
     bits = np.uint64(len(hashes).bit_length())
     of_place = (np.uint64(1) << bits) - np.uint64(1)

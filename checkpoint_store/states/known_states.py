@@ -176,8 +176,8 @@ class KnownStates:
 
     def fits(self, part: StatePart, file_bytes: int, most_bytes: int) -> bool:
         """True if a state may be within the bound, judged by the length of its files, `file_bytes`.
-        Files are compressed, so often only a read shows the size of the state. If the state of a
-        part was too large, the length of its files is remembered."""
+        Files are compressed, so a state may be too large even if its files are within the bound.
+        Once `put` has found a state of the part too large, only shorter files fit."""
         too_large = self._too_large.get(part)
         return file_bytes < (most_bytes if too_large is None else min(most_bytes, too_large))
 

@@ -14,13 +14,13 @@ equals null, and NaN equals NaN. The rules:
     sequenced      a row is late, and changes nothing, if an earlier row of the key has a greater
                    sequence; of equal sequences the later row wins. Deletes have sequences, too, so
                    a state keeps its deletes as tombstones if more rows will be applied
-    ignores_nulls  a put with null in a column keeps the value that the column of the key has had
-                   since the key's last delete
+    ignores_nulls  a null in a put keeps the column's former value; a delete removes all values of
+                   the key
 
 Rows of a list or map state are rows of elements, with the columns and rules of `element_fold`.
 
-A fold is exact only if the rows begin with the first row of the state, because a put does not show
-whether a delete came before the put.
+With `ignores_nulls`, a fold must begin with the first row of the state, because the folded put of a
+key does not show whether a delete came before the put.
 """
 
 from __future__ import annotations
@@ -272,9 +272,9 @@ class _Timeline:
     Each array has an element for each row in this order. An index into the arrays is a *moment*:
     the state of a key right after the row was applied. `order`: the row's place in `rows`. `first`:
     the row is the first of its key. `counts`: the row is not late. `puts`: the row is not a delete.
-    `decided`: the moment of the row that decides the key's state, the newest so far that is not
-    late. `born`: the moment since which the key's values are kept, that of the key's first row or
-    of its last delete that is not late.
+    `decided`: the moment of the key's last row so far that is not late; this row decides the key's
+    state. `born`: the moment of the key's last delete so far that is not late, or else of the key's
+    first row; values from before this moment are gone.
 
         moment     0    1    2    3    4     5
         key        a    a    a    a    b     b
@@ -325,7 +325,7 @@ class _Timeline:
         return self.rules.ignores_nulls and name in self.rules.value_names
 
     def _kept(self, moments: _Numbers, name: str) -> Any:
-        """The values at some moments, of a column where a null keeps the value before."""
+        """The values of a column at some moments. A null in the column keeps the former value."""
         column: Any = self.rows[name]
         valid = pc.is_valid(column).to_numpy()[self.order]
         # The last row that wrote the column. A row of another key, or from before the last delete,
@@ -335,18 +335,18 @@ class _Timeline:
         return column.take(pa.array(self.order[written], mask=absent))
 
     def _latest(self, flags: _Flags, nothing: int = 0) -> _Numbers:
-        """For each moment, the last moment up to this moment that has the flag. If the first row of
-        each key has the flag, the moment is of the same key. The first row of a key always
-        counts."""
+        """For each moment, find the last moment so far that has the flag; `nothing` if there is no
+        such moment. The found moment may belong to another key, unless the first row of each key
+        has the flag."""
         return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), nothing))
 
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """The keys that each version has rows of: one element for each pair of a version and a key, in
-    the order of the last row of each pair. `after`, `before`: the moments after and before the
-    version. `exists`, `existed`: the key exists after and before the version. `versions`: the
-    version of each pair."""
+    """All pairs of a version and a key for which the version has rows. Each array has an element
+    for each pair, in the order of the pairs' last rows. `after`, `before`: the moments of the key
+    after and before the version. `existed`: the key exists before the version. `exists`: the key
+    exists after the version. `versions`: the version."""
 
     after: _Numbers
     before: _Numbers

@@ -95,8 +95,8 @@ class StateVersion:
         base        version on which this version was built, None for the first version
         now_ms      time of the version's batch, in ms since 1970: everything with an expiry up to
                     this time is gone; None: nothing has expired
-        regroups    in `state` keys are in other key groups than in `changes` and in the version
-                    before
+        regroups    keys change their key groups at this version: `state` has the new key groups,
+                    `changes` and the preceding version have the former key groups
         partitions  number of partitions of `state`, if a rescale may change the number; else None
     """
 

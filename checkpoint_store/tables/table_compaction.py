@@ -2,8 +2,8 @@
 
 A commit adds a file for each task, and a reader applies all files of the state. So now and then the
 newest files of the state are folded to one file. The fold stops at an older file that is much
-larger than the newer files. A row is then rewritten about log(state / commit) times, and a state
-has about `MergeBounds.files` times as many files.
+larger than the newer files. A row is then rewritten about n = log(state / commit) times, and a
+state has about n * `MergeBounds.files` files.
 
 If the fold goes back to the first file, the result is the whole state: a snapshot without deleted
 keys. If the table has a sequence, a snapshot keeps deleted keys, so that late rows stay late. If a

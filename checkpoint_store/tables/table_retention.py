@@ -38,9 +38,9 @@ class TableRetention:
     def retain(self, min_to_retain: int) -> int:
         """Delete expired versions and their files; return the number of deleted objects.
 
-        Versions are deleted several at once, so a few more than `min_to_retain` may stay. Raises
-        CorruptObjectError, and deletes nothing, if every version is damaged that may be the oldest
-        retained version.
+        Nothing is deleted while fewer than 10 versions are expired, so a few more versions than
+        `min_to_retain` may stay. Raises CorruptObjectError, and deletes nothing, if every version
+        that may become the oldest retained version is damaged.
         """
         assert min_to_retain >= LEAST_TO_RETAIN, "the options allow no less"
         numbers = self._table.versions()
@@ -66,9 +66,10 @@ class TableRetention:
     def _oldest_retained(
         self, numbers: Sequence[int], wanted: int, most: int
     ) -> TableVersion | None:
-        """Choose the oldest version to retain, which must be readable. If possible, `wanted`
-        versions are older than the chosen version; otherwise fewer; otherwise more, but at most
-        `most`. None if another process deletes versions meanwhile."""
+        """Choose the oldest version to retain: the version that has `wanted` older versions. If
+        this version is damaged, choose an older version that is readable. If there is none, choose
+        a newer version, with at most `most` older versions. None if another process deletes
+        versions meanwhile."""
         damage: list[CorruptObjectError] = []
         for count in (*range(wanted, 0, -1), *range(wanted + 1, most + 1)):
             read = self._table.version_or_damage(numbers[count])

@@ -5,13 +5,12 @@
 
 The writer that first creates a version's name owns the version. Any other writer finds the name
 taken, and tries again with the next version. If a store cannot tell that a name is taken, the
-writer reads the version back to see whose bytes are there. A version overwritten after that read is
-lost. On such a store, only the rule that a table has one writer protects from two commits at the
-same instant.
+writer reads the version back to see whose bytes are there. A version overwritten after this read is
+lost, so such a store is not safe if two writers commit at the same instant.
 
-A table has one writer: the streaming query whose batches are in the table. Any other writer is
-refused before its commit (I9). A batch that is already in the table changes nothing (I6), so a
-query may repeat its last batch after any failure.
+If a streaming query writes the table, any other writer is refused before its commit (I9), unless
+the other writer takes over the table. A batch that is already in the table changes nothing (I6), so
+a query may repeat its last batch after any failure.
 
 A version is created whole or not at all, and only retention deletes versions. So a version with
 other bytes than the written bytes is damaged, for readers and for writers.
@@ -324,12 +323,13 @@ class TableStore:
         nothing, and return the newest version.
 
         Versions are listed once. If the listing may be old, the next version is read by its name.
-        `finish` may replace the files of the new version's state by files with the same content,
-        and may change `failed_upkeep`, taken from the version before. `finish` is called only once:
-        if the version has to be built anew, the files stay the same. Raises ConflictingWriterError,
-        TableSchemaError, LostVersionError, LostFilesError, UncertainCommitError,
-        CorruptObjectError, and WrittenTwiceError if one run of a query writes a batch again, which
-        is no repetition after a failure.
+        `finish`: changes the new version before the version is put. It may replace the files of the
+        state by files with the same content, and may change `failed_upkeep`. `finish` is called
+        for the first try only; a further try goes without `finish`.
+
+        Raises ConflictingWriterError, TableSchemaError, LostVersionError, LostFilesError,
+        UncertainCommitError, CorruptObjectError, and WrittenTwiceError if a run of a query writes
+        the same batch twice. Only a later run may repeat a batch.
         """
         newest = self._newest_for(commit)
         for number in range(_COMMIT_TRIES):

@@ -114,9 +114,9 @@ Standing = Literal["counts", "late", "unknown"]
 def standing_of(
     put: TableVersion, writer: str, newest: TableVersion, numbers: Sequence[int]
 ) -> Standing:
-    """Decide whether the version `put` counts, although its preceding version is gone. `writer`:
-    the writer of `put`; `newest`: the newest version; `numbers`: the numbers of all existing
-    versions.
+    """Decide whether the version `put` counts, or was put too late. The version before `put` is
+    gone. `writer`: the writer of `put`; `newest`: the newest version; `numbers`: the numbers of all
+    existing versions.
 
     A writer reads version n, and puts n + 1. Suppose that, between the read and the put, the writer
     pauses until other writers have committed many versions and retention has deleted n and n + 1.
@@ -124,9 +124,9 @@ def standing_of(
     Retention deletes the oldest version first, so while n exists, n + 1 was never deleted. If n is
     gone, the newest version tells:
 
-        the newest has the batch or files of the commit    the put came in time
-        the commit is of a query, whose batch is missing   too late
-        versions after n + 1 are missing                   too late: retention leaves no gap
+        the newest has the files or the batch of n + 1     n + 1 counts
+        a query put n + 1, and the newest lacks its batch  too late
+        a job put n + 1, and n + 2 is missing              too late: retention leaves no gap
         otherwise                                          nobody can tell
     """
     if {handle.name for handle in put.changes} & newest.object_names():

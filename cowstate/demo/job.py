@@ -182,9 +182,11 @@ def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> Stre
 
 
 class EpochProgress:
-    """Progress of the stream, in epochs from 0. An epoch reads one file. After a restart the first
-    epoch reads two files if, at the stop, Spark had already listed a file but not yet planned the
-    epoch of that file."""
+    """Progress of the stream, in epochs from 0. An epoch reads one file.
+
+    There is an exception: if the job is stopped after Spark has listed a file, but before Spark has
+    planned an epoch for this file, the first epoch after the restart reads two files.
+    """
 
     def __init__(self) -> None:
         self.first_epoch: int | None = None

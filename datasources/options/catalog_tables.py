@@ -33,8 +33,8 @@ def is_declared(options: Mapping[str, str]) -> bool:
 
 
 def may_be_unwritten(options: Mapping[str, str]) -> bool:
-    """True if a table of the catalog need not exist in its store yet: CREATE TABLE named keys, so
-    the first write creates the table. If CREATE TABLE named no keys, a missing table is lost."""
+    """True if a table of the catalog may have nothing in its store yet: CREATE TABLE named keys, so
+    the first write creates the table in the store."""
     return are_of_catalog(options) and _has(options, "keys")
 
 

@@ -236,9 +236,9 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
-    """Parse the options of a batch read, or of a stream if a batch read refuses the options. Raises
-    ConfigurationError: the error of the stream if the options are more like the options of a
-    stream, see `_are_of_a_stream`, and the error of the batch read if not."""
+    """Parse the options of a batch read. If a batch read refuses the options, parse the options of
+    a stream. If a stream refuses the options, too, raises the ConfigurationError of the stream or
+    of the batch read; `_are_of_a_stream` chooses."""
     try:
         return parse_reader_options(options)
     except ConfigurationError as batch_error:
@@ -249,9 +249,9 @@ def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOpti
 
 
 def _are_of_a_stream(options: Mapping[str, str]) -> bool:
-    """True if more of the options are options of streams than of batch reads. If the numbers are
-    equal, true if readChangeFeed is given, because `readStream` sets readChangeFeed in a session
-    that `configure` built."""
+    """True if the options have more options of streams than options of batch reads. If the numbers
+    are equal, true if readChangeFeed is set. In a session that `spark_state.configure` built,
+    `readStream` itself sets readChangeFeed."""
     given = {_meant_name(name) for name in options}
     names = {use: {name.lower() for name in parsers} for use, parsers in _OPTIONS.items()}
     of_stream, of_batch = (len(given & names[use]) for use in ("streams", "batch reads"))
@@ -259,8 +259,8 @@ def _are_of_a_stream(options: Mapping[str, str]) -> bool:
 
 
 def has_other_columns(options: Mapping[str, str]) -> bool:
-    """True if the options declare a table of the catalog that shows other columns than the rows in
-    the store have. Such a table can only be read."""
+    """True if the options are of a table of Spark's catalog whose columns differ from the columns
+    in the store, such as a change feed. Such a table can only be read."""
     if not are_of_catalog(options):
         return False
     return reads_other_columns(parse_read_options(options))

@@ -72,8 +72,11 @@ def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
 
 def version_before(history: StateHistory, first: int, versions: Sequence[int]) -> int | None:
     """The newest of `versions` that is older than version `first`. The changes from `first` on are
-    computed against the state of this version. None if no version is older than `first`. Raises
-    VersionNotRetainedError if the oldest versions were deleted, and none before `first` is left."""
+    computed against the state of this version.
+
+    If no version is older than `first`: returns None if version 0 still exists, or if there is no
+    version at all; raises VersionNotRetainedError if version 0 was deleted.
+    """
     older = [version for version in versions if version < first]
     if older:
         return older[-1]

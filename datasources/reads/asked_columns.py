@@ -102,8 +102,8 @@ def asked_columns(url: str, schema: StructType) -> AskedColumns:
 
 
 def _of_type(array: Any, asked: pa.DataType) -> Any:
-    """Give the array the nullability of `asked`. A cast would also look at values hidden by a
-    null."""
+    """Give the array the type `asked`, which differs from the array's type only in nullability.
+    `cast` does not work here: if a struct is null, `cast` refuses nulls in its NOT NULL fields."""
     batch = pa.RecordBatch.from_arrays([array], ["column"])
     schema = pa.schema([pa.field("column", asked)])
     return pa.ipc.read_record_batch(batch.serialize(), schema).column(0)

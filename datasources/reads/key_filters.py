@@ -6,12 +6,14 @@ some key column, only files with such keys are read, see checkpoint_store.files.
 Some literals change on the way from a query to the source, but Spark compares rows with the
 unchanged literal. So a filter is used only if its unchanged literals are known:
 
-    literal    on the way                                              read as
-    decimal    PySpark rounds to 28 digits                             unknown if 28 digits or more
-    text       Spark replaces bytes that are not UTF-8 by U+FFFD       unknown if it has U+FFFD
-    date       Spark moves a day that java.sql.Date cannot hold to     the day, and all days that
-               the next day: 5 to 14 October 1582, and days that the   may arrive as this day
-               zone of the JVM skipped, as 30 December 2011 in Samoa
+    literal    change on the way                                  unchanged literal
+    decimal    PySpark rounds to 28 digits                        unknown from 28 digits on
+    text       Spark replaces bytes that are not UTF-8 by U+FFFD  unknown if the text has U+FFFD
+    date       Spark replaces some days by the next valid day     the day, or a day that Spark may
+                                                                  have replaced by this day
+
+Spark replaces the days that java.sql.Date does not have: 5 to 14 October 1582, and days that the
+time zone of the JVM skipped, such as 30 December 2011 in Samoa.
 """
 
 from __future__ import annotations

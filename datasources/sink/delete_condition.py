@@ -230,8 +230,8 @@ def _literal(_: _Compiler, node: _Node) -> _Value:
 
 
 def _typed_literal(_: _Compiler, node: _Node) -> _Value:
-    """Compile a literal with a type, such as DATE '…'. No CAST comes here: in this dialect sqlglot
-    parses the text CAST(…) as another kind of node."""
+    """Compile a literal with a type, such as DATE '…', which sqlglot parses as a Cast. The text
+    CAST(…) does not come here: in Spark's dialect, sqlglot parses this text as a TryCast."""
     text = node.this.name
     try:
         if node.to.is_type("date"):

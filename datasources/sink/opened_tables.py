@@ -115,8 +115,8 @@ def _check_collations(plan: SinkPlan, schema: StructType) -> None:
 
 
 def _differ_in_case(keys: list[str], stored: TableMetadata) -> bool:
-    """True if the names `keys` differ from the table's keys only in upper and lower case. Such keys
-    count as the same here; the check of the columns reports the right spelling."""
+    """True if the names `keys` differ from the table's keys only in upper and lower case. Then the
+    plan takes the table's keys, and `check_plan` tells the user to rename the columns."""
     spelled = list(column_names(stored.key_schema_json))
     return keys != spelled and [*map(str.lower, keys)] == [*map(str.lower, spelled)]
 

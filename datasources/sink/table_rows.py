@@ -261,8 +261,8 @@ def _places(numbers: _Numbers, missing: _Flags | None = None) -> Any:
 
 
 def _check_needed(plan: SinkPlan) -> None:
-    """Check that the rows have every column that the table needs in every row. Raises
-    TableSchemaError."""
+    """Check that the rows have the key columns and, with sequenceBy, the column that orders the
+    rows of a key. Raises TableSchemaError."""
     names = column_names(plan.schema_json)
     needed = dict.fromkeys(plan.key_names, "a key column of the table")
     if plan.metadata.sequence_by is not None:

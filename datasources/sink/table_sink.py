@@ -187,8 +187,9 @@ def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _commit(
     plan: SinkPlan, messages: Sequence[WriterCommitMessage | None], *, after_all: bool
 ) -> None:
-    """Publish the rows of the tasks. `after_all`: True if the query writes every batch into the
-    table; a function of foreachBatch may leave batches out."""
+    """Publish the rows of the tasks. `after_all`: True for the sink of a query, which writes every
+    batch, so a missing earlier batch is an error. False for a batch job, because a function of
+    foreachBatch may skip batches."""
     parts = sorted(
         (message for message in messages if isinstance(message, FilesMessage)),
         key=lambda message: message.subtask,

@@ -1,20 +1,22 @@
 """Keeps a table small while queries write: folds files, deletes old versions and orphans.
 
-    before each commit    folds the newest files of the state into fewer files, if due;
-                          deletes expired versions, and now and then orphans
+Upkeep has three chores, which run before a commit:
+
+    folding      folds the newest files of the state into fewer files, if due
+    retention    deletes expired versions
+    sweep        deletes orphans; only now and then
 
 A chore that fails does not fail the batch, because the query would fail again after every restart.
-A failed chore leaves the table unchanged, and is tried again some commits later, see
-checkpoint_store.objects.chore. The log has the failure once for each kind of error. The next
-version of the table stores the number of failures since the chore last worked (`failed_upkeep`).
+A failed chore leaves the table unchanged, and is tried again some commits later. The first failure
+is logged as a warning. See checkpoint_store.objects.chore.
+
+Each chore counts its failures since the chore last worked. The new version of the table stores the
+greatest count of the three chores (`failed_upkeep`). Spark ends the process of a commit after a
+minute without work. The next process reads `failed_upkeep` from the newest version, and takes this
+number as the count of every chore, because the version does not tell which chore failed.
+
 `cowstate compact` is not upkeep: the command fails if the files cannot be folded, because a user
 asked for the work.
-
-Spark ends the process of a commit after a minute without work. So if a query commits less often,
-each commit has a new process, which goes on with the number of failures in the newest version. This
-number does not tell which chore failed, so a new process delays all chores. If several chores fail,
-the version stores the greatest number. Upkeep comes before the commit, so that the new version can
-store the number.
 """
 
 from __future__ import annotations

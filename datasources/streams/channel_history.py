@@ -25,11 +25,12 @@ Ahead = Mapping[int, tuple[BarrierName, int]]
 
 @dataclass(frozen=True)
 class ChannelHistory:
-    """StateHistory of one subtask's key groups. `ahead`: by epoch, oldest first, the subtask's
-    barrier and the barrier's time of publication (ms since 1970); the other subtasks may not have
-    published these epochs yet. From the first of these epochs on, only these barriers are read. For
-    earlier epochs, the versions of the operator are read, which have the barriers of all
-    subtasks."""
+    """StateHistory of one subtask's key groups.
+
+    `operator`: the history of the whole operator, which has the versions before the first epoch in
+    `ahead`. `ahead`: by epoch, oldest first, the subtask's barrier and the barrier's time of
+    publication (ms since 1970). Other subtasks may not have published the epochs in `ahead` yet.
+    """
 
     operator: OperatorHistory
     ahead: Ahead

@@ -1,13 +1,15 @@
 """Finds the changes that can still be read when some versions are gone.
 
-A version names the files that the version added, and these files alone give its changes. The
-preimages, the rows before the changes, come from the state of the base, the version on which the
-version was built. For example, version 3 of the versions 0 to 5 is gone:
+The changes of a version come from the files that the version added. Preimages, the rows before the
+changes, come from the state of the base: the version on which the version was built. For example,
+each of the versions 0 to 5 was built on the version before it, and version 3 is gone:
 
-    changes after 0   1, 2 and 5 can be read; 4 can be read without preimages
+    changes of 1, 2 and 5    can be read
+    changes of 3             cannot be read
+    changes of 4             can be read, but without preimages
 
-The other versions of a batch have no influence on whether the changes of a version can be read. So
-batches of any size give the same changes.
+Only a version and its base decide whether the changes of the version can be read. So batches of any
+size give the same changes.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@
     attempt         of a query's checkpoint: tells two runs of a batch apart
     run             of an operator: the number of the run that wrote the epoch
 
-The live timeline of an operator may have left this run's epoch behind (see run_lineage). Then the
-stream does as follows:
+An operator may go back and run an epoch again. Then the epoch of the run in the offset is no longer
+on the live timeline (see run_lineage). The stream does as follows:
 
-    another run wrote the epoch anew from the same base, with the same changes    go on
     no run has written the epoch anew yet                                         wait
-    anything else                                                                 an error
+    another run wrote the epoch anew from the same base, with the same changes    go on
+    anything else, such as other changes, or several epochs to run again          an error
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def _version_facts(history: StateHistory, version: StateVersion) -> Facts:
 
 
 def _check_epochs(history: OperatorHistory, last: EpochDirectory) -> None:
-    """Check that all epochs up to the epoch and run `last` still count; see the module."""
+    """Check that all epochs that the stream has read still count; see the module. `last`: the last
+    of these epochs, with its run. Raises EpochsTakenBackError."""
     versions = history.versions()
     left = history.left_behind(last)
     if not left:

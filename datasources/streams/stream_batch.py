@@ -118,17 +118,22 @@ class StreamBatch:
         return stretches(first, last, self.history.max_parallelism)
 
     def _parts_of_state(self, versions: Sequence[int]) -> list[Part]:
-        """The parts of the state at the batch's end.
+        """The parts of the state at the version where the batch ends. Raises ChangesLostError if
+        this version is gone, unless failOnDataLoss is false.
 
-        If the version of the end is gone and failOnDataLoss is false, the next later version is
-        read instead. If there is no later version, the last earlier version is read.
+        If the version is gone and failOnDataLoss is false, the next later version is read instead.
+        If there is no later version, the last earlier version is read.
 
-        The next batch still goes on after the planned end. So changes that the state of a later
-        version already contains come again. Without preimages the repeated changes come as
-        update_postimages of the same rows, and as deletes of keys that the state does not have.
-        With preimages the repeated changes are passed over, because the preimages are gone. There
-        is an exception: an epoch that was built upon an epoch before the planned end has its
-        inserts and updates again, with the same rows.
+        The next batch begins after the planned version in any case. For example, version 5 is gone,
+        and the state at version 6 is read instead. Then the next batch begins with the changes of
+        version 6, which the stream has read already:
+
+        - Without preimages, these changes come again: as update_postimages of the same rows, and as
+          deletes of keys that the state does not have.
+        - With preimages, these changes are passed over, because their preimages are in the state at
+          version 5. But if version 6 was built on version 4, these changes come again.
+        - Changes that depend on the state before (`needs_state_before`) are treated as with
+          preimages.
         """
         planned: int = self.end["version"]
         lenient = not self.options.fail_on_data_loss

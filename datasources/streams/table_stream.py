@@ -297,8 +297,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return self._channels
 
     def _limited(self, after: Sequence[int], limit: ReadLimit) -> int:
-        """The last version of the next batch. The batch has at least one version, and otherwise no
-        more versions than the limits allow."""
+        """The last version of the next batch. The batch has as many versions as the limits allow,
+        but at least one version."""
         if isinstance(limit, ReadAllAvailable):
             return after[-1]
         options = self._options

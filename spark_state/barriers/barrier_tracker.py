@@ -4,10 +4,10 @@ No channel is ever blocked. So the gate may return records of later epochs befor
 aligned; after a restart from this epoch, these records come a second time.
 
 At most `MAX_PENDING_EPOCHS` epochs are pending at once; a new epoch beyond the limit aborts the
-oldest pending epoch. An aligned epoch aborts all older pending epochs. The first barrier of a new
-epoch, newer than all epochs so far, makes the epoch pending; barriers of other epochs that are not
-pending are ignored. The end of a channel aborts every pending epoch for which the channel has sent
-no barrier; later epochs do not wait for the channel.
+oldest pending epoch. An aligned epoch aborts all older pending epochs. A barrier of an epoch newer
+than all epochs so far makes the new epoch pending. Any other barrier is ignored if its epoch is not
+pending. The end of a channel aborts every pending epoch for which the channel has sent no barrier;
+later epochs do not wait for the channel.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 An event of a blocked channel waits in memory, and the gate handles the event after the channel is
 unblocked. When the epoch ends, the waiting events are replayed before any new event, in the order
-of arrival. A channel may be blocked again during the replay. Then the channel's remaining events
-wait again, and are later replayed before the rest of the replay:
+of arrival. A barrier in the replay may block the channel again. Then the remaining events of the
+channel wait until the barrier's epoch ends:
 
     waiting    record 1, barrier of epoch 6, record 2    of a blocked channel; epoch 5 is aligned
     replaying  record 1 goes out; the barrier of epoch 6 blocks the channel; record 2 waits again

@@ -16,15 +16,16 @@ from spark_state.checkpointing.watermarks import Policy, watermarks_after
 def is_due(
     newest: Sequence[SubtaskTime], now_ms: int, policy: Policy | None, *, after_tick: bool
 ) -> bool:
-    """Return True if the epoch after `newest` has a new watermark or fires timers. `newest`: times
-    of the subtasks in the newest epoch; `policy`: see the module watermarks, None for an operator
-    in processing time, whose timers expire at `now_ms`.
+    """Return True if the next epoch would move the watermark or fire timers.
 
-    In event time, Spark's own operator also runs an epoch whenever the watermark has moved: after
-    the epoch, rows up to the new watermark are late. A tick is a batch that an operator's clock
-    asked for. After a tick all timers that had expired have fired. A timer still left was
-    registered during the tick and waits for the next batch, as with Spark's own operator. Otherwise
-    such timers could keep a query from ending.
+    `newest`: times of the subtasks in the newest epoch; `policy`: see the module watermarks, None
+    for an operator in processing time, whose timers expire at `now_ms`; `after_tick`: True if the
+    newest epoch was a tick, a batch that an operator's clock asked for.
+
+    In event time, expired timers alone do not make an epoch due after a tick. The tick has fired
+    all timers that had expired, so an expired timer that is left was registered during the tick.
+    This timer waits for the next batch, as in Spark's own operator. If the timer made an epoch due,
+    a processor that always registers such a timer would keep the query from ending.
     """
     if policy is None:
         return _has_expired(newest, now_ms)

@@ -2,8 +2,8 @@
 
 A handle has the number of bytes and of rows of a file. The bytes of a file are divided among the
 key groups in proportion to their rows in the file. The size of a key group in a future snapshot is
-an estimate: the number of entries times the bytes of an entry in the newest snapshot, or of a row
-in the changelogs if there is no snapshot yet.
+an estimate: the number of entries times the bytes of an entry in the newest snapshot. If there is
+no snapshot yet, the bytes of a row in the changelogs stand for the bytes of an entry.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class KeptState:
     `changelogs`: number of changelogs with rows of the key group; `changed`: bytes in changelogs;
     `held`: bytes in all files; `entries`: bytes that a snapshot of all entries would have;
     `number`: number of entries; `outdated`: bytes that a snapshot makes superfluous, because later
-    changes have replaced or deleted the values. `times`: how many times each changed byte counts in
-    `outdated`.
+    changes have replaced or deleted the values. `times`: weight of a changed byte in `outdated` if
+    snapshots are incremental, see `of`.
     """
 
     key_groups: KeyGroupRange

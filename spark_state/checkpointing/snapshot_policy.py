@@ -8,11 +8,10 @@ changes little while other key groups change much, and a key group that only gro
 
 A snapshot names contiguous ranges of key groups. Each range has files of its own and cuts older
 handles in two, so a snapshot should have few ranges. A range may also include a gap between worn
-key groups, if the gap is nearly worn or small, or if there would be too many ranges. The snapshot
-still writes at most as many bytes as it makes superfluous, because the whole state has at least as
-many outdated bytes as bytes of entries, and the key groups left out have fewer outdated bytes than
-bytes of entries. No byte of a changelog becomes outdated twice, so all snapshots together have at
-most the bytes of all changelogs (I7).
+key groups, if the gap is nearly worn or small, or if there would be too many ranges. Even with the
+gaps, a snapshot writes at most as many bytes as it makes superfluous: this holds for a snapshot of
+all key groups, and the key groups left out are not worn. No byte of a changelog becomes outdated
+twice, so all snapshots together have at most the bytes of all changelogs (I7).
 
 A chain is the list of files that restores a subtask. `MANY_FILES` bounds the number of files in a
 chain, and so the length of a manifest. A chain becomes long if a large state changes little, or if
@@ -28,11 +27,11 @@ the host ends before that barrier, the snapshot is useless. For example, a sched
 itself after one or two epochs. So a snapshot begins only when the host itself has written, since
 its restore, a good part of the bytes that the snapshot replaces.
 
-Shorter runs write snapshots in parts. If a snapshot is due at a restore, the host writes a part: a
-range of key groups. The first epoch waits for the part, and the epoch's barrier names the part. A
-part begins at the key group with rows in the most changelogs (the lowest such key group), so
-successive parts pass over all key groups. The part takes in key groups until no snapshot is due any
-more, so parts keep pace with changes. There are two bounds:
+Runs too short for a snapshot in the background write the snapshot in parts. If a snapshot is due at
+a restore, the host writes a part: a range of key groups. The first epoch waits for the part, and
+the epoch's barrier names the part. A part begins at the key group with rows in the most changelogs
+(the lowest such key group), so successive parts pass over all key groups. The part takes in key
+groups until no snapshot is due any more, so parts keep pace with changes. There are two bounds:
 
     at least 1/16 of the entries   because each part is a file and cuts older handles in two; a part
                                    at the end of the range may be smaller
@@ -124,9 +123,9 @@ def due(
     """Return the work that is due in the background: a merge, or the key groups of a snapshot
     (empty if nothing is due).
 
-    `kept`: the state in all handles; `own`: the same state in the handles that are newer than the
-    host's restore; `single`: the changelogs at the end of the chain that may be merged and are not
-    merged yet.
+    `kept`: the measured state in all handles; `own`: measured only in the handles that the host
+    has added since its restore; `single`: the changelogs at the end of the chain that may be
+    merged and are not merged yet.
     """
     small = _small_last(kept, single)
     is_rest_short = len(kept.handles) - len(small) < MANY_FILES
@@ -167,8 +166,9 @@ def _is_outdated(kept: KeptState) -> bool:
 
 
 def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[KeyGroupRange, ...]:
-    """Return the key groups of the snapshot that is due; empty if no snapshot is due. `own`: the
-    same state as `kept`, in the handles that are newer than the host's restore."""
+    """Return the key groups of the snapshot that is due; empty if no snapshot is due. `kept`: the
+    measured state in all handles; `own`: measured only in the handles that the host has added since
+    its restore."""
     if _is_long(kept) and len(_names(own)) >= MANY_FILES / 2:
         return _ranges(kept, kept.changelogs > 0)
     changelogs, own_changelogs = _names(kept, "changelog"), _names(own, "changelog")

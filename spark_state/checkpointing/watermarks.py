@@ -28,8 +28,8 @@ class Watermarks:
     """The watermarks of an epoch, in milliseconds since 1970.
 
     `watermark_ms`: timers up to this time expire. `late_watermark_ms`: rows up to this time are
-    late; the value is the watermark of the preceding epoch, so a row that the preceding epoch would
-    have accepted is never late. `reached_ms`: see SubtaskTime.
+    late; the value is the watermark of the preceding epoch, which has fired the timers up to this
+    time. `reached_ms`: see SubtaskTime.
     """
 
     watermark_ms: int

@@ -4,12 +4,15 @@ of a request.
     request                                      body      answer
     open    format, url, options, retry_seconds            {}
     put     name                                 object    {}
-    put     name, file                                     {}: the object is in this local file
+    put     name, file                                     {}
     get     name, start, length                            {}, and the bytes; fewer at the object's
                                                            end
     list    directory, prefix                              objects: [[name in directory, bytes], …]
     delete  names                                          {}
-    sweep                                                  {}: leftovers of killed writers are gone
+    sweep                                                  {}
+
+In a put with `file`, the object is in the local file with this path. A sweep deletes the leftovers
+of killed writers.
 
 Names are relative to the URL. An object is created once, and never overwritten (I1). Two writers
 never use the same name. So if a put finds its own bytes under the name, an earlier try of the same
@@ -21,7 +24,7 @@ An answer with an error has a word in `error`, and a `message` for the user:
     exists        the name is taken by other bytes
     access        the store cannot be used as configured; trying again changes nothing
     unavailable   the store failed for longer than `retry_seconds`
-    failed        anything else; may pass
+    failed        anything else; another try may succeed
 """
 
 from __future__ import annotations

@@ -104,9 +104,9 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return entry
 
     def insert(self, key: K, state: S) -> StateMapEntry[K, S]:
-        """Add an entry for a key that has none, and return the entry. The last operation on the map
-        must be a `find` of the key that returned None, or a `find` of the key and then the removal
-        of the entry. The new entry can be used like an entry from `find`."""
+        """Add an entry for a key that has no entry, and return the new entry. Call this directly
+        after a `find` of the key. If `find` returns an entry, remove the entry in between. The new
+        entry can be used like an entry from `find`."""
         code = hash(key)
         version = self.state_map_version
         entry = StateMapEntry(key, code, state, None, version, version)
@@ -133,8 +133,8 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return entry
 
     def put(self, key: K, state: S) -> None:
-        """Set the state of a key. A state that an undo puts back may be shared with a snapshot, so
-        the caller must not change such a state in place."""
+        """Set the state of a key. If a snapshot may share `state`, for example because an undo puts
+        an old state back, the caller must never change `state` in place."""
         entry = self.find(key)
         if entry is None:
             self.insert(key, state)

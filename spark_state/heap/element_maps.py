@@ -33,9 +33,9 @@ V = TypeVar("V")
 class Elements(Generic[E, V]):
     """The elements of one key.
 
-    `values`: element -> value, never empty in a map. `next_number`: number of the next appended
-    element, greater than all elements that are numbers. `is_kept`: True if a caller keeps this
-    object for `put_back`; then a change is made in a copy.
+    `values`: element -> value, never empty in a map. `next_number`: for a list, the position of the
+    next appended element. `is_kept`: True if a caller keeps this object for `put_back`; then a
+    change is made in a copy.
     """
 
     __slots__ = ("is_kept", "next_number", "values")
@@ -171,8 +171,8 @@ class ElementMaps(Generic[E, V]):
         self._is_own = False
 
     def _to_change(self) -> Elements[E, V]:
-        """Return the elements found by `_find`, or a copy, which may be changed in place until the
-        next snapshot."""
+        """Return the elements that `_find` found, as a copy if a snapshot or a caller keeps the
+        elements. The result may be changed in place until the next snapshot."""
         entry = self._entry
         assert entry is not None, "elements were found"
         if entry.state.is_kept:

@@ -251,5 +251,5 @@ class HeapElementTable(Generic[E, V]):
 
     @staticmethod
     def rows_of(elements: Elements[E, V]) -> Iterable[tuple[E, V]]:
-        """Return the rows for a file of the elements of one key: pairs of element and value."""
+        """Return the elements of one key as rows for a file: pairs of element and value."""
         return elements.values.items()

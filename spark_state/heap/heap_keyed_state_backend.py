@@ -103,8 +103,8 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
 
 
 def _may_be_packed(parts: Sequence[StateRows]) -> bool:
-    """Return True if there are many rows, and all keys have the same Arrow types. The types of keys
-    in different files may differ in nullability; that is rare."""
+    """Return True if there are many rows, and the key columns of all files have the same Arrow
+    types. The types of different files may differ in nullability, but rarely do."""
     key_types = {tuple(column.type for column in part.keys.columns) for part in parts}
     rows = sum(len(part.keys) for part in parts)
     return rows >= LEAST_PACKED_ROWS and len(key_types) == 1
@@ -113,8 +113,8 @@ def _may_be_packed(parts: Sequence[StateRows]) -> bool:
 def _rows(
     table: HeapTable, snapshots: Mapping[int, Any], key_group: int
 ) -> Iterator[tuple[Key, Any]]:
-    """Yield the rows for a file of a key group, each with the key, see RowsOfKeyGroup. After the
-    last row, release the snapshot of the key group."""
+    """Yield (key, row) for each row of a key group, to write to a file, see RowsOfKeyGroup. After
+    the last row, release the snapshot of the key group."""
     entries = snapshots.get(key_group)
     if entries is None:
         return

@@ -244,7 +244,7 @@ class HeapStateTable(Generic[S]):
 
     @staticmethod
     def rows_of(state: S) -> tuple[S]:
-        """Return the rows for a file of one key: a single row, the key's state."""
+        """Return the state of one key as rows for a file: a single row."""
         return (state,)
 
 

@@ -10,8 +10,9 @@ S = TypeVar("S")
 
 class StateMapEntry(Generic[K, S]):
     """The entry of a key. `entry_version`: version of the map when the entry was made, perhaps as a
-    copy. `state_version`: version of the map when the state was set. A copy of an entry has a newer
-    `entry_version` and the same state: the snapshot shares the state, but not the copy."""
+    copy. `state_version`: version of the map when the state was set. A copy of an entry gets a new
+    `entry_version`, but keeps the state and `state_version`: only the map has the copy, and a
+    snapshot still shares the state."""
 
     __slots__ = ("entry_version", "hash", "key", "next", "state", "state_version")
 

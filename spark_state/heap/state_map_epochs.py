@@ -99,8 +99,8 @@ Pinned = tuple[weakref.ref[OverlaidSnapshot[K, S]], CopyOnWriteStateMapSnapshot[
 
 class StateMapEpochs(Generic[K, S]):
     """The map to which epochs are applied. One thread at a time may use this object; any thread may
-    read the epochs. `entries`: the state after the first epoch, number `number`. `newest`: the
-    epoch applied last."""
+    read the epochs. `number`: number of the first epoch; `entries`: the state after the first
+    epoch; `newest`: the epoch applied last."""
 
     def __init__(self, number: int, entries: Iterable[tuple[K, S]]) -> None:
         self._map: CopyOnWriteStateMap[K, S] = CopyOnWriteStateMap()

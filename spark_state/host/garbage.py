@@ -6,8 +6,8 @@ become cyclic garbage; a full collection of all objects frees this garbage now a
 1% of the time and at most once a minute.
 
 Python by itself collects the youngest generation when many objects have been added since the last
-collection. Most objects of an epoch are freed before that, without a collection. So no collection
-runs after each epoch.
+collection. Most objects of an epoch are freed without a collection, when their last reference goes.
+So the host starts no collection of its own after an epoch, except before it freezes objects.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@ fork of such a process.
 
 The host listens on a Unix socket, runs each connection in a thread, and keeps the subtasks' state
 between connections. The host ends when its executor is gone, or after a time without a request; the
-state is in the stores. A host without requests first removes its socket from the directory, and
-then serves all tasks that are already connected. So no task loses its host.
+state is in the stores. Before a host without requests ends, the host removes its socket, so that no
+further task connects, and serves the tasks that connected before the removal. So no task loses its
+host.
 
 The host ends at once if an attempt has waited too long for an earlier attempt of its subtask: only
 the end of the process ends a hanging thread. Then the tasks of the host's other subtasks fail, too,
@@ -188,11 +189,14 @@ class StateHost:
 def _may_be_sent_early(request: EpochRequest, epoch: DurableEpoch) -> bool:
     """Return True if the output of a durable epoch need not wait for the epoch's completion.
 
-    Output waits in three cases. The operator has a clock (a source that triggers batches for
-    timers): the clock reads the times of the newest completed epoch once, right after the batch.
-    The output is large: the host would have to wait until the task reads the output. The epoch runs
-    again: another host may have the state of the earlier attempt and run the next epoch, and only
-    the manifest tells this other host that the earlier attempt does not count.
+    Output waits in three cases:
+
+    - The operator has a clock (a source that triggers batches for timers). The clock reads the
+      times of the newest completed epoch once, right after the batch.
+    - The output is large. The host would have to wait until the task reads the output.
+    - The epoch runs again. Another host may still have the state of the earlier attempt, and run
+      the next epoch. Only the epoch's manifest, which completes the epoch, tells this host that the
+      earlier attempt does not count.
     """
     has_clock = request.spec.processor.run_plan.inputs.tells_time
     is_small = epoch.output.bytes <= _SMALL_OUTPUT_BYTES

@@ -90,9 +90,9 @@ class CowStateStoreProvider extends ProviderOfSpark with SupportsFineGrainedRepl
     }
 
   /**
-   * Return a reader of the state that another provider of the same store holds in memory for a run
-   * of the query. None if there is no such provider, or if it does not hold the state that counts
-   * as `version`.
+   * Return a reader of `version` in the memory of another provider, which a run of the query uses
+   * for the same store. None if there is no such provider, or if the provider has no state of
+   * `version`, or only the state of an attempt that does not count.
    */
   private def lent(version: Long, unique: Option[String]): Option[CowReadStore] =
     StoresOfRuns.otherThan(held).filter(_.versions.contains(version)).flatMap { run =>

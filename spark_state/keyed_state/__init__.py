@@ -1,1 +1,1 @@
-"""Code shared by all keyed state backends: base of the backends, protocols of tables, states."""
+"""Code of all keyed state backends: base class, protocols of tables, classes such as ListState."""

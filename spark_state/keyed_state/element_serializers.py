@@ -98,7 +98,7 @@ class MapSerializer(ElementSerializer):
         )
 
     def to_row(self, value: Value) -> Any:
-        """Return a value as a row, made by `forms`."""
+        """Return a value as the row that a processor gets."""
         return self._make_row(self._value_names, value)
 
     def to_arrow(self, rows: Sequence[ElementRow[Value]]) -> pa.StructArray:

@@ -34,7 +34,7 @@ class EpochClock:
 
 
 def expiry_of(_element: Any, value: Expiring) -> int:
-    """Return the expiry time of an element: a function of type DueTime."""
+    """Return the expiry time of an element. Serves as a DueTime, see keyed_tables."""
     return value[1]
 
 
@@ -78,7 +78,8 @@ class ExpiringElements(Generic[E]):
 
 
 class ExpiringValues:
-    """A KeyedStateTable whose values expire. A key has at most one element, (), with the value."""
+    """A KeyedStateTable whose values expire. `elements` holds the value of a key as the element
+    named ()."""
 
     def __init__(self, elements: ExpiringElements[tuple[()]]) -> None:
         self._elements = elements
@@ -94,8 +95,9 @@ class ExpiringValues:
 
 
 class ExpiringSerializer(ElementSerializer):
-    """A serializer for elements with an expiry time. `elements`: the serializer without expiry
-    times. The struct in files has the fields of `elements` and a field `_expires_ms`."""
+    """A serializer for elements with an expiry time. `elements`: the serializer for the same
+    elements without an expiry time. In files, the struct of an element has one more field,
+    `_expires_ms`."""
 
     def __init__(self, elements: StateSerializer[Any]) -> None:
         self._elements = elements

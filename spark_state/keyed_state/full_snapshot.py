@@ -1,10 +1,10 @@
 """Snapshots of all or some key groups of a backend, as files that every backend can read.
 
 Each backend has its own way to keep the entries of one moment while the state changes. FullSnapshot
-reads these entries one key group after the other, usually in a background thread. After the read of
-a key group, the backend need not keep its entries any longer. The memory for the snapshot is
-bounded: a few key groups as Python objects, and the rows of one file as Arrow tables. A snapshot of
-many rows has several files, each with whole key groups.
+reads these entries one key group after the other, usually in a background thread. When FullSnapshot
+has read a key group, the backend may drop the kept entries of this key group. The memory for the
+snapshot is bounded: a few key groups as Python objects, and the rows of one file as Arrow tables. A
+snapshot of many rows has several files, each with whole key groups.
 """
 
 from __future__ import annotations
@@ -104,8 +104,10 @@ class FullSnapshot:
 def tables_of(
     key_columns: KeyColumns, states: Sequence[KeptEntries], key_groups: KeyGroupRange
 ) -> Iterator[tuple[pa.Table, int]]:
-    """Yield the rows as tables in order, each sorted by key, with the last key group of the table.
-    No table is empty."""
+    """Yield pairs of a table and the table's last key group. The tables together have all rows.
+
+    A table has one or more whole key groups, sorted by key group and key. No table is empty.
+    """
     taken = _none_of(states)
     for key_group in key_groups:
         for entries, state in zip(taken, states, strict=True):

@@ -39,8 +39,8 @@ class KeyColumns:
         return list(zip(*(_values(column) for column in columns), strict=True))
 
     def all_shown(self, keys: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
-        """Return keys in the form for processors: with structs as dicts and arrays as lists, as in
-        Spark. Returns `keys` if the forms are equal."""
+        """Return keys in the form that processors get, as in Spark: structs as dicts, arrays as
+        lists. Returns `keys` itself if the key columns have no structs and arrays."""
         if not any(map(pa.types.is_nested, self.arrow_types)):
             return keys
         return [tuple(map(_shown, key, self.arrow_types)) for key in keys]
@@ -92,8 +92,8 @@ def _shown(value: Any, arrow_type: Any) -> Any:
 
 
 def leaf_columns(columns: Iterable[Any]) -> list[Any]:
-    """Replace key columns by columns that Arrow can sort, with the same order: `columns` are
-    chunked.
+    """Replace chunked key columns by columns that Arrow can sort. Rows sorted by the new columns
+    are in the order of the keys.
 
     A column of structs becomes the columns of the fields; if a struct is null, a boolean column
     before them says which structs are not null. A column of arrays becomes a column of numbers: the

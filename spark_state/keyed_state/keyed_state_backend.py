@@ -1,9 +1,10 @@
 """The base of all keyed state backends.
 
-A backend has one table per state, with the entries of the subtask's key groups. A state is
-registered under its name by `open_table`: by a restore, for the states in the store, and by the
-processor, for the states that the processor declares. If both register a state, the schemas must
-agree. A state in the store that the processor does not declare is kept, and still written to files.
+A backend has one table per state, with the entries of the subtask's key groups. `open_table`
+registers a state under its name. A restore registers the states in the store, and a run of the
+processor registers the states that the processor declares. If a state is registered twice, the
+schema must be the same. A state in the store that the processor does not declare is kept, and still
+written to files.
 
 An epoch is a call of `begin`, any number of calls of `set_current_key` and of states, and then
 `changes` and `seal`, or `rollback`. One thread at a time uses a backend; only snapshots may be used
@@ -133,14 +134,14 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return state_of_key(self.open_table(descriptor))
 
     def open_table(self, descriptor: StateDescriptor) -> OpenTable:
-        """Register a state and return the state's table. States in the store must be registered
-        before their files are applied. If `ttl_ms` has changed, values put before the change keep
-        their expiry time.
+        """Register a state and return the state's table.
 
-        If the backend already has a state of the same name, both schemas must be equal. So to
-        restore a state whose schema has changed, register the new schema from the beginning. Raises
-        StateMigrationError if values of the old schema cannot be values of the new schema, see
-        schema_evolution.
+        To restore a state, register the state before its files are applied. If the processor
+        declares a new schema for a stored state, register the new schema.
+
+        If a state of this name is already registered, the table stays, and the schema must be the
+        same. `ttl_ms` may be another number; values put before keep their expiry time. Raises
+        StateMigrationError, see check_evolution.
         """
         name = descriptor.name
         form = form_of(descriptor, self._forms, self._clock)
@@ -332,8 +333,8 @@ class KeyedStateBackend(ABC, Generic[Table]):
                 self._states[rows.name].table.apply(_with_growth(rows.entries(), growth))
 
     def restore(self, files: Iterable[FileToApply]) -> None:
-        """Apply the rows of files to a new backend, see `apply`. The backend has no entries yet, or
-        the entries of the database that it was restored from."""
+        """Apply the rows of files to a new backend, see `apply`. A RocksDB backend may already have
+        the entries of restored databases."""
         for batches, states in files:
             self.apply(batches, states)
 
@@ -363,9 +364,12 @@ class KeyedStateBackend(ABC, Generic[Table]):
 
 
 def _with_growth(entries: StateEntries, growth: Growth) -> StateEntries:
-    """Return the entries of a batch with their growth: for each key group, the number of entries
-    that the file adds, as noted in the file, see entry_growth. If a key group is in several
-    batches, the growth goes to the first batch."""
+    """Return the entries of one state in a batch, with the growth of the key groups.
+
+    `growth`: growth that the file notes for all its rows, see entry_growth. A key group may be in
+    several batches of the file. The first of these batches gets the whole growth of the key group,
+    and the function removes this growth from `growth`.
+    """
     of_state = growth.get(entries.name)
     if of_state is None:
         return entries

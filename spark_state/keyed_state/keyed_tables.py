@@ -30,7 +30,7 @@ class KeyedStateTable(Protocol[S]):
 class KeyedElementTable(Protocol[E, V]):
     """The elements of a list state, a map state or timers, and their values.
 
-    An element is named by the user key in a map, by a number in a list, by the time of a timer.
+    Each element has a name: the user key in a map, a number in a list, the time for a timer.
     Values never change in place. So the cost of a change depends on the changed elements only,
     however many elements the key has.
     """

@@ -63,7 +63,8 @@ def merged_changes(
 
 def _named_by_state(table: pa.Table, number_fixed: int) -> pa.Table:
     """Rename the columns so that a state has the same column name in all files: "state " and the
-    state's name. Other columns get the prefix "other "."""
+    state's name. `number_fixed`: number of the columns before the columns of states. The names of
+    these columns get the prefix "other "."""
     others = [f"{_OTHER}{name}" for name in table.column_names[:number_fixed]]
     states = [f"{_STATE}{column.name}" for column in state_columns(table.schema)]
     return table.replace_schema_metadata(None).rename_columns([*others, *states])

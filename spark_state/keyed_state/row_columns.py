@@ -121,9 +121,9 @@ def _is_alone(given: Any, kind: Any, fits: bool) -> bool:
 
 
 def _exact_type(kind: pa.DataType) -> type | None:
-    """Return the Python type of key values that need no conversion, because two objects of this
-    type are equal exactly if they are the same value of the column. None if all values must be
-    converted."""
+    """Return the Python type of key values that need no conversion; None if all values of the
+    column must be converted. For example, floats must be converted, because every NaN becomes the
+    same object."""
     if pa.types.is_integer(kind):
         return int
     if pa.types.is_string(kind):

@@ -50,8 +50,9 @@ RESERVED_COLUMNS = (KEY_GROUP_COLUMN, STATE, OP)
 
 
 class StateSerializer(Protocol[S]):
-    """Converter between the rows of a state in a table and in files, for states of any kind.
-    `struct_type`: the declared Arrow struct of the state; in files all its fields are nullable."""
+    """Converter between the Python objects in a state's table and the Arrow structs in files. Each
+    kind of state has its own serializer. `struct_type`: the declared Arrow struct of the state; in
+    files all fields of the struct are nullable."""
 
     @property
     def struct_type(self) -> pa.StructType: ...

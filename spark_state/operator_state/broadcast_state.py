@@ -1,7 +1,7 @@
 """Broadcast state: a map that every subtask holds whole, such as options or rules.
 
-Every subtask must make the same changes, because a restore takes any subtask's copy for the state
-of all subtasks. Keys are frozen, so that every NaN is the same key.
+Every subtask must make the same changes, so that all maps stay equal: a restore may give a subtask
+the map of another subtask. Keys are frozen, so that every NaN is the same key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Entries = dict[Item, Item]
 
 
 def broadcast_item_type(key_type: pa.StructType, value_type: pa.StructType) -> pa.StructType:
-    """Return the type of an entry, as an item of a snapshot."""
+    """Return the type of an entry in a snapshot: a struct with the fields `key` and `value`."""
     return pa.struct([pa.field("key", key_type, False), pa.field("value", value_type, False)])
 
 

@@ -28,8 +28,8 @@ class OperatorStateMetaInfo:
 def check_compatible(
     stored: OperatorStateMetaInfo, other: OperatorStateMetaInfo, whose: str
 ) -> None:
-    """Raise StateMigrationError unless both states have the same mode and type. `whose`: names in
-    the error where `other` comes from, such as "the snapshot of subtask 3"."""
+    """Raise StateMigrationError unless both states have the same mode and type. `whose`: origin of
+    `other`, for the error, such as "the snapshot of subtask 3"."""
     if (stored.mode, stored.item_type) != (other.mode, other.item_type):
         raise StateMigrationError(
             f"operator state {stored.name!r} is kept as {stored}, {whose} has {other}; keep mode "

@@ -1,7 +1,8 @@
 """Operator state of one subtask: registered by name, snapshotted to bytes, restored.
 
-Each state is registered once. If a restored state has the same name, mode and schema must be the
-same. A restored state that nobody registers is kept, and later snapshots contain it.
+Each state is registered once. If the backend has restored a state of this name, the registered
+state must have the mode and the schema of the restored state. A restored state that nobody
+registers is kept, and later snapshots contain the state.
 """
 
 from __future__ import annotations
@@ -56,10 +57,12 @@ class OperatorStateBackend:
     ) -> OperatorStateBackend:
         """Restore the backend of `subtask` from the snapshots of all old subtasks, in their order.
 
-        - As many snapshots as `parallelism`: split lists and broadcast maps stay in their subtasks.
-        - Another number of snapshots: the items of a split list are dealt out round robin.
-        - A union list: every subtask gets the items of all subtasks.
-        - No snapshots: the backend is empty.
+        - Split list: if there are as many snapshots as `parallelism`, each subtask keeps its items.
+          Otherwise the items of all old subtasks are dealt out round robin.
+        - Union list: every subtask gets the items of all old subtasks.
+        - Broadcast map: every subtask gets the map of one old subtask; the maps are equal.
+
+        Without snapshots, the backend is empty.
 
         Raises checkpoint_store's CorruptObjectError for bytes that are no snapshot,
         checkpoint_store's UnsupportedFormatError for a snapshot of a newer release,
@@ -90,7 +93,7 @@ class OperatorStateBackend:
     def list_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
         """Register a split list: if the parallelism changes, a restore deals out the items of all
         subtasks. Raises StateMigrationError if the restored state of this name has another mode or
-        schema, and StateValueError for a type that state cannot hold."""
+        schema, and StateValueError for a schema with a type that states do not support."""
         state = self.register(OperatorStateMetaInfo(name, "split", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
         return state
@@ -181,8 +184,11 @@ def _parts(
     mode: OperatorStateMode, of_all: Sequence[Any], subtask: int, parallelism: int
 ) -> list[Any]:
     """Return the items of a state that `subtask` of `parallelism` restores. `of_all`: the items of
-    each old subtask, None for a subtask without the state. Dealt round robin, item k of all items
-    goes to subtask k mod `parallelism`."""
+    each old subtask, None for a subtask without the state.
+
+    A split list keeps its items if the parallelism has not changed. Otherwise the items are dealt
+    out round robin: item k of all items goes to subtask k mod `parallelism`.
+    """
     held = [items for items in of_all if items is not None]
     if mode == "union":
         return held

@@ -8,9 +8,9 @@
             for row in sorted(rows, key=lambda row: row.at):
                 state["limits"].updateValue((row.country,), (row.most,))
 
-All subtasks must make the same changes. Spark delivers rows in any order, and a streaming query has
-no way to number its rows. So each subtask sorts the rows by all columns, from left to right; equal
-rows are interchangeable.
+All subtasks must make the same changes, but Spark delivers the rows in any order. So the step sorts
+the rows by all columns, from left to right, before the processor gets the rows. The processor may
+sort the rows again: the processor above sorts them by time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 exception class that PySpark has for the condition.
 
 Each error is also an error of `spark_state.errors`, so `except CowstateError` catches the error.
-The message begins as Spark's message and ends with the way out.
+The message begins with Spark's text. Most messages then say how to avoid the error.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _DOING = {
 
 @dataclass(eq=False)
 class SparkConditionError(ConfigurationError, PySparkException):
-    """Error with Spark's `condition`, `sql_state` and `parameters`. `message`: Spark's text, then
-    the way out."""
+    """Error with Spark's `condition`, `sql_state` and `parameters`. `message`: the text without the
+    condition."""
 
     condition: str
     sql_state: str
@@ -183,8 +183,8 @@ def unknown_time_mode(time_mode: object) -> UnknownModeError:
 
 
 def unparsable_schema(what: str, text: str, error: ParseException) -> SchemaTextError:
-    """Return the error for a text that Spark could not parse as a schema. `what`: names in the
-    message what the schema is for, such as "state 'count'"."""
+    """Return the error for a text that Spark could not parse as a schema. `what`: owner of the
+    schema, for the message, such as "state 'count'"."""
     return SchemaTextError(
         error.getCondition() or "PARSE_SYNTAX_ERROR",
         error.getSqlState() or "42601",

@@ -26,9 +26,12 @@ KEYS_AHEAD = 16 * KEYS_PER_CHECK
 
 @dataclass(slots=True)
 class RunningCall:
-    """The processor's method that runs now, for the threads that wait for the result. `method`:
-    None between methods. `has_key`: True if the call is for the backend's current key. A step sets
-    both values once for all keys, so a call for a single key costs nothing more."""
+    """The processor's method that runs now, for the error of an attempt that waits too long.
+
+    `method`: name of the method; None before `init` and after `close`. `has_key`: True if each call
+    is for one key, the backend's current key. A step calls `begin` before the loop over the keys,
+    not for each key.
+    """
 
     method: str | None = None
     has_key: bool = False

@@ -110,8 +110,8 @@ class DeclaringHandle:
 
     def getUnionOperatorState(self, stateName: str, schema: Any) -> Any:
         """Return a list that belongs to this subtask. `schema`: schema of an item. In the first
-        epoch of a run the list has the items of all subtasks; the processor then replaces all these
-        items by the items of this subtask. Call in `init` only."""
+        epoch of a run the list has the items of all subtasks. In this epoch the processor must
+        replace the items by the items of this subtask. Call in `init` only."""
         return self._declare_operator_state("union", stateName, (schema,))
 
     def getBroadcastState(self, stateName: str, keySchema: Any, valueSchema: Any) -> Any:

@@ -97,9 +97,9 @@ class OutputEncoder:
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """Place where output waits until it is sent. `memory`: share of the memory that several outputs
-    use together. `folder`: directory for output beyond the share; None for the temporary
-    directory."""
+    """Place where output waits until it is sent. `memory`: counts this output's bytes in memory,
+    and limits the bytes of several outputs together. `folder`: directory for output beyond the
+    limit; None for the temporary directory."""
 
     memory: MemoryShare
     folder: str | None = None

@@ -120,7 +120,8 @@ def element_schema(state: StateDescriptor) -> StructType:
 
 
 def check_nullable(states: Sequence[StateDescriptor]) -> None:
-    """Raise the error that Spark raises with Avro, unless all fields of the states are nullable.
+    """Raise an error if a field of a state is not nullable, as Spark does if states are encoded in
+    Avro.
 
     As in Spark, the check skips states with a time to live.
     """

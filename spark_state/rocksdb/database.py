@@ -389,8 +389,8 @@ class DatabaseCheckpoint:
 
 
 class ReadOnlyDatabase:
-    """A database opened only for reading; a context manager. `failed`: tells an open Database that
-    shares the files of a failed read; None if no open Database shares the files."""
+    """A database opened only for reading; a context manager. `failed`: reports a failed read to the
+    open Database that shares the files; None if no open Database shares the files."""
 
     def __init__(
         self, folder: Path, families: Sequence[str], failed: ReadFailed | None = None
@@ -476,7 +476,7 @@ def _key_at(rows: Any, failed: ReadFailed) -> bytes | None:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Delete `folder`, which has the files of a database and of its checkpoints, if it is empty."""
+    """Delete the folder of a database if neither the database nor a checkpoint has files there."""
     with suppress(OSError):
         folder.rmdir()
 

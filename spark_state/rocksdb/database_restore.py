@@ -41,8 +41,8 @@ def restored_backend(
     home: DatabaseHome,
     restore: BackendRestore,
 ) -> tuple[RocksDBKeyedStateBackend, tuple[StateHandle, ...]]:
-    """Return a backend in which all states of `restore` are registered, with the entries of the
-    databases, and the files that are still to be applied.
+    """Restore a backend from the databases of `restore`. Return the backend, in which all states of
+    `restore` are registered, and the handles of the files that the caller must still apply.
 
     `home`: place and settings of the backend's database. Raises StateHostError if the local disk
     fails, and the errors of `restore.source`.

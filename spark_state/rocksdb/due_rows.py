@@ -29,8 +29,9 @@ _FIRST_MS, _LAST_MS = -(1 << 63), (1 << 63) - 1
 
 
 class DueRows:
-    """The due times of one state's elements, in a column family, which may already have rows: so
-    the first search reads every key group. `due_time`: returns the due time of an element."""
+    """The due times of one state's elements, in a column family. `due_time`: returns the due time
+    of an element. The first search reads every key group, because the column family may already
+    have rows."""
 
     def __init__(
         self, key_groups: KeyGroupRange, keys: RowKeys, family: ColumnFamily, due_time: DueTime

@@ -54,8 +54,8 @@ def _is_text(arrow_type: Any) -> bool:
 
 
 def _text(column: Any) -> Any:
-    """Return the bytes of texts as in a key: 00 replaced by 00 FF, without the 00 00 at the
-    end."""
+    """Return the bytes of texts, with 00 replaced by 00 FF. The bytes 00 00 that end a text in a
+    key are not added."""
     value = column.cast(pa.binary())
     data = value.buffers()[2]
     if data is None or np.frombuffer(data, np.uint8).all():

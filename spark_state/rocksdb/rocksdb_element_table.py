@@ -192,7 +192,8 @@ class RocksDBElementTable(Generic[E, V]):
             return value
 
     def _stored(self, of_key: _OfKey[E, V]) -> Iterator[tuple[E, V]]:
-        """Yield the elements of a key in the database with their values, sorted by their bytes."""
+        """Read the elements of a key from the database. Yield each element and its value, sorted by
+        the bytes of the elements."""
         element_of, unpack = self.format.keys.element, self.format.unpack
         start = len(of_key.rows)
         for row, data in self.family.rows(of_key.rows, range_end(of_key.rows)):
@@ -243,8 +244,8 @@ class RocksDBElementTable(Generic[E, V]):
         return sum(bytes_of_entries(of_keys, _OfKey.bytes_on_heap, looked_at) for of_keys in epochs)
 
     def forget_what_was_read(self) -> None:
-        """Drop the reads of keys without changes from memory, see KeyedStateBackend. The reads of a
-        changed key stay."""
+        """Forget the elements read for each unchanged key, see KeyedStateBackend. The elements read
+        for a changed key stay in memory."""
         self._of_keys = {
             key: of_key for key, of_key in self._of_keys.items() if of_key.now or of_key.is_cleared
         }

@@ -40,10 +40,12 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     """A backend with its state on the local disk, in a database in `home`. The owner must call
     `close`.
 
-    An epoch costs O(reads and changes); a rollback and an undo cost O(changes). `restored`:
-    description of the database from the store whose files have been downloaded to `home`, None
-    to begin with an empty database. A registered state gets its entries from `restored`. After all
-    states are registered, `forget_others` deletes all other states of `restored`.
+    An epoch costs O(reads and changes); a rollback and an undo cost O(changes).
+
+    `restored`: description of a database from the store. The files of this database are already in
+    `home`, and a registered state gets its entries from these files. After all states are
+    registered, `forget_others` deletes all other states of the database. If `restored` is None, the
+    backend begins with an empty database.
     """
 
     def __init__(
@@ -103,9 +105,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     def copy(
         self, other: ReadOnlyDatabase, restored: RestoredDatabase, check: Callable[[], None]
     ) -> None:
-        """Add the rows of another database. The rows are of key groups that have no entries here
-        yet. The states must be registered. `restored`: description of the other database, and the
-        key groups to add. `check`: see BackendRestore. Raises StateHostError."""
+        """Add rows of another database to this database. The states must be registered, and this
+        database must not have entries of the added key groups. `restored`: description of the other
+        database, and the key groups to add. `check`: see BackendRestore. Raises StateHostError."""
         for state in self._states.values():
             held, table = restored.state(state.descriptor), state.table
             if held is not None:

@@ -72,9 +72,9 @@ def savepoint(
 
     Raises
 
-        ConfigurationError        `target` is not empty, or not apart from `store`; the operators
-                                  have no epoch in common; one operator lags, so the common epoch is
-                                  old
+        ConfigurationError        `target` is not empty; `target` is inside `store`, or `store`
+                                  inside `target`; the operators have no epoch in common; one
+                                  operator lags, so the common epoch is old
         NotAStoreError, NotAnOperatorError
         VersionNotRetainedError   the store does not have the epoch
         CorruptObjectError, and the errors of object stores
@@ -110,10 +110,10 @@ def restore(
     set spark.cowstate.restoreFrom to the savepoint.
 
     Raises ConfigurationError if the store has epochs or belongs to another query, or if the
-    operators have no epoch in common; and the errors of `savepoint`. After an error no operator has
-    an epoch at `store`, unless one of the very last writes failed. A query whose checkpoint has
-    batches does not start with an operator without an epoch, unless spark.cowstate.startEmpty is
-    set.
+    operators have no epoch in common; and the errors of `savepoint`. After most errors no operator
+    has an epoch at `store`. If one of the very last writes fails, some operators may have the
+    epoch. The query does not start as long as an operator has no epoch, unless
+    spark.cowstate.startEmpty is set.
     """
     pairs = _pairs(savepoint, store, storage_options)
     for history, place in pairs:

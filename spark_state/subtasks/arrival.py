@@ -1,4 +1,4 @@
-"""The input of an epoch at a subtask: the rows without late rows, and the epoch's time."""
+"""The input of an epoch at a subtask: the rows that are not late, and the epoch's time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Arrival:
     """The input of an epoch at a subtask, ready for the processor.
 
     - `inputs`: inputs by name, see EpochInputs.
-    - `time`: the epoch's time; None if no row tells the batch's time.
+    - `time`: the epoch's time; None in time mode "None", and if no row tells the batch's time.
     - `batch_ms`: the newest known time of a batch, this batch or an earlier batch.
-    - `watermarks`: watermarks of the epoch, with `reached_ms` after the epoch's rows; None if the
-      operator knows no time.
+    - `watermarks`: the watermarks of the epoch; `reached_ms` already counts the epoch's rows. None
+      in time mode "None".
     - `drops_late`: True if late rows are dropped.
     """
 
@@ -63,13 +63,13 @@ class Arrival:
 
     @property
     def rows_in(self) -> int:
-        """The number of rows for the processor. Valid after the run."""
+        """The number of rows for the processor. Valid after the processor has run."""
         return self.inputs[KEYED_ROWS].num_rows
 
     @property
     def late_rows(self) -> int | None:
         """The number of dropped late rows; None if the operator does not drop late rows. Valid
-        after the run."""
+        after the processor has run."""
         return self.inputs[KEYED_ROWS].late_rows if self.drops_late else None
 
     def subtask_time(self, next_timer_ms: int | None) -> SubtaskTime | None:

@@ -29,9 +29,9 @@ _UNPICKLED_OPERATORS = 8
 class RestoreSource:
     """An operator's initial state, taken from another operator's store.
 
-    `url`: URL of the other store; `epoch`: the epoch whose state is taken; `directory`: the
-    directory of another query's stores, if the user named the directory and all operators begin
-    with the same epoch; None if the user named the store or the epoch.
+    `url`: URL of the other store; `epoch`: the epoch whose state is taken; `directory`: URL of the
+    directory with the stores of another query, if the user named this directory without an epoch,
+    else None. Operators of a query with one `directory` must begin with one epoch.
     """
 
     url: str
@@ -121,9 +121,9 @@ class OperatorStart:
     """Facts that a run's driver found in the query's checkpoint and in the operator's store at the
     start of the query.
 
-    `checkpoint`: location of the checkpoint; `newest_epoch`: the newest epoch that the operator
-    must have because Spark committed the batch, NEVER_RUN if the operator has never run, None if
-    unknown; `committed`: the last batch that Spark had committed, -1 if none.
+    `checkpoint`: location of the checkpoint; `newest_epoch`: the operator's newest epoch that Spark
+    committed (the operator's store must have this epoch), NEVER_RUN if the operator has never run,
+    None if unknown; `committed`: the last batch that Spark had committed, -1 if none.
     """
 
     checkpoint: str
@@ -131,8 +131,8 @@ class OperatorStart:
     committed: int = -1
 
     def may_begin_with_nothing(self, epoch: int) -> bool:
-        """Return True if the operator had never run before this epoch. The driver's facts say
-        nothing about epochs after the first epoch of the run."""
+        """Return True if `epoch` is the first epoch of the run, and the operator had never run
+        before the run. False for later epochs of the run: the operator may have run since."""
         return self.newest_epoch == NEVER_RUN and epoch == self.committed + 1
 
 
@@ -143,8 +143,8 @@ class EpochTask:
     `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
     application; `run_id`: id of the query's run; `subtask`: number in [0, parallelism);
     `ended_runs`: runs of queries that had ended at the start of this run, as far as the driver
-    knows; `start`: None if the query was not started in Python, so that the driver did not read the
-    checkpoint and the store before the start.
+    knows; `start`: facts from the start of the query, None if the driver did not collect the facts,
+    for example because the query was not started in Python.
     """
 
     query_id: str

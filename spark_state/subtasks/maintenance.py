@@ -1,12 +1,13 @@
 """Background threads of a host: for snapshots, for parts of snapshots, for the clean-up of stores,
 and for signs of life (see unnamed_files).
 
-No task waits for these threads, except that a run's first epoch may wait for a part: a snapshot of
-some key groups, see snapshot_policy. Each kind of work has threads of its own: a large snapshot
-delays neither clean-up nor parts, and nothing delays signs of life. Of each kind, at most one job
-of a store runs at once, and stores with work take turns. So a large snapshot, or a store that does
-not answer, does not delay other stores of the host while a thread is free. Parts queue by subtask
-instead of by store.
+Tasks do not wait for these threads. There is one exception: a run's first epoch may wait for a
+part, which is a snapshot of some key groups, see snapshot_policy.
+
+Each kind of work has threads of its own, so a large snapshot delays no other kind of work. Stores
+with the same kind of work take turns, and each store has at most one running job of a kind. So a
+large snapshot, or a store that does not answer, does not delay other stores of the host while a
+thread is free. For parts, subtasks take turns instead of stores.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """A snapshot that is being written to the store while epochs go on.
 
-A chain is the list of files that give a state when applied in order. In its key groups, a snapshot
-has the same content as the state's chain at the moment of the snapshot. Once durable, the snapshot
-may replace these files, but only in a chain that still begins with them. If the last epoch in the
-snapshot has been undone, no chain begins with these files any more, and the snapshot is an orphan.
+A chain is the list of files that give a state when applied in order. A snapshot has the same
+content as the chain at the moment of the snapshot, for the key groups of the snapshot. Meanwhile
+epochs append files to the chain. When the snapshot is durable, the snapshot replaces the old files
+at the beginning of the chain. If the last epoch in the snapshot has been undone, the chain no
+longer begins with the old files. Then the snapshot replaces nothing, and is an orphan.
+
 Until a barrier names the snapshot, its files are protected from the orphan sweep, see
 unnamed_files.
 """

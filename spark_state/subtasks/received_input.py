@@ -17,8 +17,8 @@ _LEAST_PART_OF_SHARE = 16
 
 
 class ReceivedInput:
-    """Rows of an epoch's input. `share`: limit of the memory for the rows, and of other inputs that
-    use the same memory; `folder`: directory for spill files. Close after use."""
+    """Rows of an epoch's input. `share`: this input's share of the memory that all inputs may use
+    together; `folder`: directory for spill files. Close after use."""
 
     def __init__(self, plan: RunPlan, share: MemoryShare, folder: str) -> None:
         self._plan = plan

@@ -29,8 +29,8 @@ from spark_state.subtasks.epoch_start import EpochStart
 
 @dataclass(frozen=True, slots=True)
 class _Equal:
-    """A moment at which the state was the same as the object `handle`, None for an empty state.
-    `mark`: the moment, for a return to the state."""
+    """A moment at which the state had the same content as an object in the store. `handle`: the
+    object, None if the state was empty; `mark`: brings the backend back to the moment."""
 
     handle: OperatorStateHandle | None
     mark: OperatorStateMark

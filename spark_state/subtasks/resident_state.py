@@ -167,8 +167,8 @@ class ResidentState:
 
 
 def _announced(base: EpochStart, spec: OperatorSpec) -> Iterator[StoredState]:
-    """Yield the states of the base. A state that the processor declares has the declared schema, a
-    state that the processor no longer declares the stored schema."""
+    """Yield the states of the base, with the schemas that the processor declares. A state that the
+    processor no longer declares has the schema in the base."""
     declared = {state.name: state for state in spec.processor.states}
     for state in base.states:
         stored = state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms)

@@ -15,9 +15,10 @@ from spark_state.subtasks.unnamed_files import UnnamedFiles
 class RunningEpoch:
     """A running attempt, from the moment when the attempt's thread begins to work.
 
-    `processor`: name of the processor's class, and `backend`: the keyed states, both set when the
-    processor begins; `call`: the running method of the processor; `unnamed`: the attempt's files,
-    set when the processor has ended; `is_durable`: True when the barrier is published.
+    `processor`: name of the processor's class, set when the processor begins; `backend`: the keyed
+    states, set when the processor begins; `call`: the running method of the processor; `unnamed`:
+    the attempt's files, set when the processor has ended; `is_durable`: True when the barrier is
+    published.
     """
 
     request: EpochRequest

@@ -66,9 +66,9 @@ def store_id(query_id: str, operator: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PublishedEpoch:
-    """The last barrier that a subtask published. `is_completed`: True if the subtask also tried to
-    complete the epoch after publishing the barrier; while completing, the subtask would have
-    noticed a second barrier of the same subtask."""
+    """The last barrier that a subtask published. `is_completed`: True if the subtask has also tried
+    to complete the epoch. The try lists the barriers of the epoch, and so notices if another
+    attempt has published a barrier for the same subtask."""
 
     barrier: Barrier
     is_completed: bool

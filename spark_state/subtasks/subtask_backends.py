@@ -114,8 +114,9 @@ class SubtaskBackends:
                     copies.released = self._clock()
 
     def remove_unused_copies(self, seconds: float) -> None:
-        """Remove copies of subtasks that ended more than `seconds` ago, and copies of killed hosts
-        that are older than `seconds`: by then, another host has taken over all useful copies."""
+        """Remove copies of subtasks that ended more than `seconds` ago. Also remove copies that a
+        killed host has left, if the copies are older than `seconds`: by then, another host has
+        taken over all useful copies."""
         with self._lock:
             for folder, copies in [*self._copies.items()]:
                 if copies.released is not None and copies.released < self._clock() - seconds:
@@ -175,7 +176,7 @@ def restored_on_heap(
     key_groups: KeyGroupRange, key_columns: KeyColumns, restore: BackendRestore
 ) -> tuple[Backend, Handles]:
     """Return a backend on the heap in which all states of `restore` are open, and the files that
-    are still to be applied: all files."""
+    are still to be applied. These are all files of `restore`, because the backend is empty."""
     backend = HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
     for state in restore.states:
         backend.open_table(state.descriptor)

@@ -10,11 +10,13 @@ The shares do not depend on each other, so the size of a batch does not decide i
 process serves several subtasks of several operators. Each operator compares the memory of all
 operators with its own limit; the memory of an operator without a limit is not counted.
 
-The memory of a state is estimated from some of its entries. Each check looks at very few entries.
-Now and then, and if the few entries suggest clearly more memory than the last measure, the check
-measures again, with 512 entries of each state. If the limit seems exceeded, the check measures with
-4,096 entries before it refuses the state: estimates from few entries are uncertain if values have
-very different sizes.
+The memory of a state is estimated from some of its entries:
+
+    very few entries    in each check
+    512 entries         in every 16th check, or if the very few entries suggest clearly more memory
+                        than the last measure, or more than the limit
+    4,096 entries       before a check refuses the state, because an estimate from fewer entries is
+                        uncertain if values have very different sizes
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class DurableEpoch:
     """An epoch whose barrier is published.
 
     `output`: rows to send; the caller closes the output. `is_repeated`: True if another attempt has
-    published a barrier for the same subtask and epoch. Then a manifest may name the other barrier
-    until this epoch is completed again.
+    published a barrier for the same subtask and epoch. In this case, the epoch's manifest may name
+    the barrier of the other attempt until this attempt has completed the epoch.
     """
 
     output: OutputSpool

@@ -1,9 +1,10 @@
-"""Begins the snapshots of a subtask when due, and chooses the barrier that names each snapshot.
+"""Begins snapshots and merges of changelogs for a subtask when due, and chooses the barrier that
+names the new files.
 
-The same holds for merges of changelogs. At most one snapshot or merge is under way. snapshot_policy
-says when to begin, pending_snapshot when a barrier may name the files. If a write fails, or if the
-orphan sweep deletes the files, no epoch fails: the changelogs still hold everything. After each
-failure in a row, the next try waits for about twice as many epochs.
+At most one snapshot or merge is under way. snapshot_policy says when to begin, pending_snapshot
+when a barrier may name the files. If a write fails, or if the orphan sweep deletes the files, no
+epoch fails: the changelogs still hold everything. After several failures in a row, the next try
+waits for some epochs; each further failure about doubles the number of epochs.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ class SubtaskSnapshots:
         self.failed = 0
 
     def let_go(self) -> bool:
-        """Give up the pending snapshot if its writing has not begun. Return True unless a snapshot
-        is being written, which keeps the state in memory. A merge keeps no state in memory."""
+        """Give up the pending snapshot if its writing has not begun. Return False if a snapshot is
+        being written, because the snapshot keeps the state in memory; otherwise True. A merge keeps
+        no state in memory."""
         pending = self._pending
         if pending is not None:
             pending.abandon()
@@ -175,8 +177,9 @@ class SubtaskSnapshots:
         self._pending = PendingSnapshot(writing, replaced, unnamed, begin, is_awaited)
 
     def _single(self, handles: Handles, attempt: EpochAttempt) -> Handles:
-        """Return the changelogs at the end of the chain that may be merged: not merged yet, and
-        written by this run. Within a run no state is deleted between two changelogs.
+        """Return the changelogs at the end of the chain that may be merged. These are changelogs
+        that were written by this run and are not merged yet. Changelogs of earlier runs are not
+        merged, because a state may be deleted between two runs.
 
         Empty if snapshots are incremental, because an incremental snapshot costs less than a merge.
         Empty after a failed merge, because a changelog may be damaged, and a snapshot repairs the
@@ -202,8 +205,9 @@ class SubtaskSnapshots:
         return KeptState.of(self._key_groups, handles, self._rows, entries, adds=_adds(attempt))
 
     def named(self, base: Handles, attempt: EpochAttempt) -> Handles:
-        """Return the files for the attempt's barrier, without the attempt's own changelog: the
-        files `base` of the epoch's base, or `base` shortened by a finished snapshot or merge."""
+        """Return the files for the attempt's barrier, without the attempt's own changelog. These
+        are the files `base` of the epoch's base. If a snapshot or merge is finished, its new files
+        replace files of `base`."""
         if self._pending is None:
             return base
         if self._pending.is_awaited:

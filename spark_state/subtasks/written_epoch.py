@@ -100,9 +100,9 @@ class WrittenEpoch:
         )
 
     def _states(self, backend: Backend) -> tuple[StateSchema, ...]:
-        """Return the states after the epoch. `since` of a state, its first epoch, is taken from the
-        base. `since` is this epoch if the base does not have the state, or if the base is in
-        another store."""
+        """Return the states after the epoch. `since` is the first epoch of a state in this store. A
+        state of the base keeps its `since`. For a new state, and for all states if the base is in
+        another store, `since` is this epoch."""
         base, epoch = self.processed.base, self.processed.attempt.by.epoch
         held = () if base.is_taken_over else base.states
         since = {state.name: state.since for state in held}

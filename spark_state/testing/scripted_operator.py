@@ -304,8 +304,9 @@ class ScriptedOperator:
             ]
 
     def _table(self, rows: Iterable[Any]) -> pa.Table:
-        """Return one table for all subtasks: the rows with their key groups, in the first batch the
-        rows of the initial state, the control rows, and in all rows the batch's time."""
+        """Return one table for all subtasks. The table has the rows of the batch and, in the first
+        batch, the rows of the initial state. A column has the key group of each row. Except in time
+        mode "None", the table also has control rows, and a column with the batch's time."""
         keyed, initial, has_time = self._rows, self._initial, self._event_times is not None
         columns = keyed.columns(rows)
         groups = keyed.key_groups(columns, MAX_PARALLELISM)

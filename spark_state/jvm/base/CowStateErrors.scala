@@ -43,7 +43,10 @@ object CowStateException {
     s"$owner: a row has more than ${mostBytes >> 20} MiB, and ${CowStateConf.Backend} = " +
       s"${CowStateConf.Disk} takes no longer one. Set it to ${CowStateConf.Heap}, or make it shorter")
 
-  /** Error for a store that has used all page numbers. An address has room for `most` numbers. */
+  /**
+   * Error for a store that has used all `most` page numbers. The address of a record has no room
+   * for a larger page number.
+   */
   def ofManyPages(owner: String, most: Int): CowStateException = new CowStateException(
     s"$owner has $most pages of records, and a store takes no more. Stop the query and spread its " +
       "state over more partitions (cowstate rescale), or drop state earlier (watermark, timeout)")
@@ -68,7 +71,7 @@ object CowStateException {
 
 /**
  * Raised if the query would write to another place than its own, or to a place that another query
- * uses. Nothing has been changed before.
+ * uses. The error comes before any state is written.
  */
 final class CowStatePlaceException(message: String) extends CowStateException(message)
 
@@ -103,8 +106,8 @@ private[cowstate] object WaysOut {
     s"from a copy, or restart the query from batch $batch or an earlier one: $Section"
 
   /**
-   * Advice for a lost file that no other file replaces. The batches that made the file may run
-   * again.
+   * Advice for a lost file that no other file replaces: restore the file from a copy, or restart
+   * the query from an earlier batch, so that the query makes the state of the file again.
    */
   def restoreOrRestartWithout(file: String): String = {
     val name = file.split('/').last
@@ -117,9 +120,10 @@ private[cowstate] object WaysOut {
 /**
  * Raised if the state of an executor would exceed the limit of its memory. Nothing was changed.
  *
- * @param owner     name of the store that needs the memory
- * @param heldBytes bytes that this store holds
- * @param bytes     bytes that all stores of the executor would hold
+ * @param owner      name of the store that needs the memory
+ * @param heldBytes  bytes that this store holds
+ * @param bytes      bytes that all stores of the executor would hold
+ * @param limitBytes limit for the bytes of all stores of the executor
  */
 final class CowStateMemoryLimitException(
     owner: String, heldBytes: Long, bytes: Long, limitBytes: Long)
@@ -166,7 +170,8 @@ private[cowstate] object MemorySize {
   private val BytesOfTenth = (1 << 20) / 10.0
 
   /**
-   * Show bytes in MiB, rounded up: a number above a limit of whole MiB looks larger than the limit.
+   * Show bytes in MiB with one decimal, rounded up. So a number just above a limit of whole MiB
+   * does not look equal to the limit.
    */
   def shown(bytes: Long): String =
     java.math.BigDecimal.valueOf(math.ceil(bytes / BytesOfTenth).toLong, 1).toString + " MiB"

@@ -42,13 +42,18 @@ final case class PartitionNumbers(former: Int, partitions: Int) {
  * successor's generation is higher. So such a zombie never wins by writing late.
  *
  * Generations cannot order two attempts if the later attempt did not see a file of the earlier
- * attempt. Two cases are possible: the file of a zombie arrives after the successor looked; or a
- * second action of foreachBatch goes, as a first attempt, to an executor with the state in memory.
- * In both cases either attempt may count, but always as a whole. Both ran the same batch upon the
- * same base, but the results may differ. The same attempt counts in all stores of the operator, for
- * two reasons: all stores of an attempt have the same generation and the same `unique`; and an
- * attempt killed before writing all stores counts in no store, see WholeAttempts. In checkpoint
- * format 2, Spark names the attempt that counts.
+ * attempt. Two cases are possible:
+ *
+ *   - A file of a zombie arrives after the successor looked into the directory.
+ *   - A function of foreachBatch starts two actions on the batch. A task of the second action is a
+ *     first attempt. If the task runs on another executor, with the state in memory, the task does
+ *     not look into the directory.
+ *
+ * In both cases either attempt may count. The two attempts ran the same batch upon the same base,
+ * but the results may differ. The same attempt counts in all stores of the operator, for two
+ * reasons: all stores of an attempt have the same generation and the same `unique`; and an attempt
+ * killed before writing all stores counts in no store, see WholeAttempts. In checkpoint format 2,
+ * Spark names the attempt that counts.
  *
  * StateFiles chooses the files that make up a state.
  */

@@ -15,8 +15,8 @@ private[cowstate] final case class StoreLocation(
   import StoreLocation._
 
   /**
-   * Greatest time without an answer to a call that moves `bytes` bytes, perhaps at the same time as
-   * many other calls.
+   * Greatest time without an answer to a call that moves `bytes` bytes. The time also suffices
+   * while many other calls move bytes.
    */
   def silentSecondsFor(bytes: Long): Long = silentSeconds + bytes / MiB * SecondsOfMiB
 }

@@ -10,8 +10,8 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.memory.StateMemor
  * A state in memory, with the known facts about the state's files.
  *
  * @param at      id of the loaded state
- * @param listing first generation of new files (see StateFileName), above all generations that the
- *                directory had at the time of loading
+ * @param listing generation of the first new file: above the generations of all files that the
+ *                directory had at the time of loading, see StateFileName
  */
 private[cowstate] final class LoadedState(
     val memory: StateMemory,
@@ -113,8 +113,8 @@ private[cowstate] final class LoadedState(
   def leave(): Unit = if (users.decrementAndGet() == 0) close()
 
   /**
-   * Stop charging the state, even while users are left. A state in mapped files cannot be used
-   * afterwards, except for open views.
+   * Stop charging the state, even if some users have not left. Afterwards, a state in mapped
+   * files can be read through open views only.
    */
   def close(): Unit = versions.map.synchronized {
     memory.account.close()

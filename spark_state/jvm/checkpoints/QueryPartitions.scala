@@ -31,8 +31,8 @@ private[cowstate] final class QueryPartitions(stateRoot: String, hadoopConf: Con
 
   /**
    * Return the number of partitions at a version, from the entry of the batch that made the
-   * version. If the entry has no number, a rescale has begun, and the number is in the entry of the
-   * next batch.
+   * version. While `cowstate rescale` edits the offset log, this entry may have no number: then
+   * return the number in the entry of the next batch.
    */
   def at(version: Long): Int =
     Iterator(version - 1, version).flatMap(noted).nextOption().getOrElse(

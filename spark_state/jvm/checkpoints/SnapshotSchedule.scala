@@ -17,10 +17,10 @@ final case class FileSize(bytes: Long, rowBytes: Long) {
  * again. So a restore does not open thousands of files. Merging stops when the merged files would
  * have more bytes than the changelogs.
  *
- * A snapshot is due when a restore would read two and a half times the size of a new snapshot. The
- * excess, one and a half times the new snapshot or more, consists of rows that some changelogs put
- * and later changelogs removed. So snapshots take less than a third of the written bytes. Two more
- * rules make a snapshot due:
+ * A snapshot is due when a restore would read at least two and a half times the size of a new
+ * snapshot. At least one and a half times the size is then spent on rows that changelogs put and
+ * that later changelogs replaced or removed. The new snapshot is rid of these rows. So the
+ * snapshots together have fewer bytes than the changelogs. Two more rules make a snapshot due:
  *
  *   - For a state that only grows: the changelogs are at least one and a half times as large as the
  *     last snapshot, and merged files and snapshots have not used up their two thirds. So such a
@@ -56,8 +56,7 @@ final class SnapshotSchedule(minChangelogs: Int) {
   }
 
   /**
-   * Note the undoing of all versions after `version`. A restore needs no snapshot of an undone
-   * version.
+   * Forget the files of all versions after `version`, because these versions were undone.
    */
   def undone(version: Long): Unit = synchronized {
     chain = chain.takeWhile(_.name.version <= version)
@@ -130,10 +129,7 @@ object SnapshotSchedule {
   private val MaxWritten = 1.9
   /** Bytes of a file without rows. */
   private val EmptyFileBytes = 2L << 10
-  /**
-   * Cost of opening a file, about twice `EmptyFileBytes`: small enough for small changelogs to
-   * outweigh a snapshot.
-   */
+  /** Cost of opening a file: as much as reading this number of bytes. Twice `EmptyFileBytes`. */
   private val OpeningBytes = 4L << 10
   private val MergeWidth = 64
   /**

@@ -63,8 +63,8 @@ final class StateCheckpoints(
   def create(name: StateFileName): PendingStateFile = create(name, () => name)
 
   /**
-   * Return a file to write, named when the first bytes are written: `named` then returns the final
-   * name, perhaps of another generation than `like`.
+   * Return a file to write. `named` returns the name of the file, and is called just before the
+   * first bytes are written. `like` is the name expected now; only the generation may still change.
    */
   def create(like: StateFileName, named: () => StateFileName): PendingStateFile =
     new PendingStateFile(

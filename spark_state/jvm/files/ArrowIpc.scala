@@ -29,7 +29,10 @@ private[cowstate] object ArrowIpc {
     message(builder, MessageHeader.Schema, schema(builder, columns, Nil), 0)
   }
 
-  /** Return the message of a record batch. BufferCodec has encoded the buffers. */
+  /**
+   * Return the message of a record batch. `columns` has the places of the buffers in the body. The
+   * message says that the buffers are compressed, see BufferCodec.
+   */
   def recordBatchMessage(
       rows: Int, columns: Seq[ColumnBuffers[Place]], bodyBytes: Long): Array[Byte] = {
     val builder = new FlatBufferBuilder(512)

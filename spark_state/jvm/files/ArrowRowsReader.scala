@@ -24,8 +24,9 @@ trait StateFileInput extends Closeable {
 }
 
 /**
- * Rows of a column of type binary. `width` is the size of each row, and `ends` has the end of each
- * row if `width` is 0.
+ * Rows of a column of type binary. In a column of fixed width, each row has `width` bytes of
+ * `data`. Otherwise `width` is 0, and `ends` has the begin and end of each row in `data`.
+ * `validity` has Arrow's validity bits, and `nulls` is the number of nulls.
  */
 private[cowstate] final class BinaryBuffers(
     validity: Array[Byte], width: Int, ends: ByteBuffer, data: Array[Byte], nulls: Int) {

@@ -150,9 +150,9 @@ final class ArrowRowsWriter(
 
 private object ArrowRowsWriter {
   /**
-   * Size limit of a record batch: the batch ends with the row that reaches the limit. So no array
-   * of a writer is so large that G1 gives the array regions of its own, unless a single row is so
-   * large. Such arrays make G1 mark the whole heap again and again.
+   * Size limit of a record batch: the batch ends with the row that reaches the limit. The limit is
+   * small because G1 marks the whole heap again and again if a writer has humongous arrays. Only a
+   * very long row can still make an array humongous.
    */
   private val BatchBytes = 240 << 10
   /** Size of the output buffer. Longer parts go to the file directly. */

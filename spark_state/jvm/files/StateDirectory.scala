@@ -32,8 +32,8 @@ trait StateFileOutput {
 trait StateDirectory {
   def url: String
   /**
-   * True if the directory is in an object store. No batch waits until a snapshot is written to an
-   * object store.
+   * True if the directory is in an object store. Maintenance then writes all snapshots, also the
+   * snapshots that Spark forces, because a batch would wait too long for the upload.
    */
   def isInStore: Boolean = false
   /**
@@ -63,9 +63,9 @@ trait StateDirectory {
 
 object StateDirectory {
   /**
-   * Return the directory of a store. A `file:` path is accessed by Java's file API, which starts no
-   * process. If the user has chosen a checkpoint file manager, and for all other paths, Spark's
-   * checkpoint file manager is used, which for local files starts a process for each file.
+   * Return the directory of a store. A `file:` path is accessed by Java's file API, all other paths
+   * by Spark's checkpoint file manager. Spark's manager would start a process for each local file.
+   * If the user has chosen a checkpoint file manager, this manager accesses `file:` paths, too.
    *
    * Java's file API: a file is written under a hidden name and then moved. A durable file is synced
    * after the move, and the directory after the file. Spark's manager: a durable file is synced if

@@ -44,7 +44,7 @@ private[cowstate] final class GatewayConnection(gateway: GatewayProcess, silentS
   var lastUsedNs: Long = System.nanoTime
 
   /**
-   * Make a request and return the answer. Throws GatewayUnreachableException without an answer
+   * Make a request and return the answer. Throws GatewayUnreachableException if no answer comes
    * within `silentSeconds`, and IOException if the gateway is gone.
    */
   def ask(header: JObject, body: ByteBuffer, silentSeconds: Long): GatewayAnswer = {

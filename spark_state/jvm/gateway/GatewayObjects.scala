@@ -17,9 +17,11 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.StoreLocatio
  * The objects below a URL, accessed through the gateway. Names are relative to the URL.
  *
  * If the gateway dies before answering, the request is made again, until the store's retry time is
- * over. Every request may be made twice. In particular, names are unique, so a put that finds its
- * own bytes under the name has succeeded before. If the store refuses a request or fails, the error
- * is an ObjectStoreException; the gateway has retried the request before.
+ * over. Making a request twice does no harm. For example, if a put finds its own bytes under the
+ * name, an earlier try of the put has succeeded, because names are unique.
+ *
+ * If the store refuses a request, or still fails after the gateway's own retries, the error is an
+ * ObjectStoreException.
  */
 private[cowstate] final class GatewayObjects(val location: StoreLocation) extends Logging {
   import GatewayObjects._
@@ -107,7 +109,7 @@ private object GatewayObjects {
   private def NoBody: ByteBuffer = ByteBuffer.allocate(0)
 }
 
-/** A period in which gateways die. The waits between requests grow. */
+/** Failures of the gateway while one request is tried again and again, with growing waits. */
 private final class GatewayOutage(retrySeconds: Long) {
   private var deaths = 0
   private lazy val began = System.nanoTime

@@ -56,8 +56,8 @@ private[cowstate] final class RunClaims(names: Iterable[RunClaimName]) {
   def strange(runs: Set[String]): Option[RunClaimName] = newest.find(name => !runs(name.run))
 
   /**
-   * Claims older than the last 100 numbers. These claims may be deleted: if one of their runs still
-   * goes on, the run is refused because of Spark's commits.
+   * Claims older than the last 100 numbers. These claims may be deleted. If a run is still alive
+   * after the deletion of its claim, the run is refused all the same, see RunClaim.
    */
   def outdated: Seq[RunClaimName] = {
     val kept = names.map(_.number).toSeq.distinct.sortBy(-_).take(RunClaims.Kept).toSet
@@ -83,18 +83,23 @@ private[cowstate] object RunClaims {
  *
  *   - A copy of a checkpoint (cp -r) is refused, even if the original does not run. A moved
  *     checkpoint is refused, too, because a move and a copy look the same.
- *   - A copy at the same path on another machine is refused as soon as the other copy has run since
- *     the copying. If both copies run, the first to claim is fenced.
+ *   - If two machines have copies at the same path, only one copy can go on: once a new run of one
+ *     copy has claimed, new runs of the other copy are refused. A run of the other copy that had
+ *     claimed earlier is fenced.
  *   - Two runs that claim at the same time both stop.
  *   - A run without a claim is refused if its first batch is committed already, because a later run
  *     has gone on. Claims alone cannot show this: they exist for the last 100 runs only. Commits
  *     can: Spark commits no batch twice, and takes no commit back.
  *
- * A fenced run notices the loss at the next listing or commit. A commit first looks at the claims
- * if the last answered look was half a minute ago. If the last answered look was only some seconds
- * ago, the new look runs beside the commit, and its result decides about the next commit. So a
- * fenced run with short batches may commit for some seconds more, and for half a minute while the
- * store answers no listing. Generations order the files written until then, as with zombies.
+ * A fenced run has lost the directory, and fails when the run next reads the claims. A run reads
+ * the claims after each listing of its files. A commit reads the claims only now and then:
+ *
+ *   - More than half a minute after the last successful reading, the commit first reads the claims.
+ *   - Five seconds to half a minute after the last successful reading, another thread reads the
+ *     claims during the commit. If the run is fenced, the next commit fails.
+ *
+ * So a fenced run with short batches may commit for some seconds more, or for half a minute if the
+ * claims cannot be read. Generations order the files written until then, as with zombies.
  */
 private[cowstate] final class RunClaim(
     objects: GatewayObjects,
@@ -184,10 +189,13 @@ private[cowstate] final class RunClaim(
   }
 
   /**
-   * Verify before a commit. If the last answered look at the claims is half a minute old, throws
-   * CowStateFencedException if this run is fenced. If the look is some seconds old, `verify` runs
-   * beside the commit, and the next commit throws if this run is fenced. If the store fails, the
-   * next commit looks again.
+   * Verify the claim for a commit, depending on the time since the last successful `verify`:
+   *
+   *   - More than half a minute: run `verify` now. Throws CowStateFencedException if this run is
+   *     fenced.
+   *   - Five seconds to half a minute: run `verify` in another thread during the commit. If this
+   *     run is fenced, the next commit throws. If the store fails, the next commit verifies again.
+   *   - Less than five seconds: do nothing.
    */
   def verifyNowAndThen(): Unit = {
     lost.foreach(e => throw e)
@@ -216,10 +224,7 @@ private[cowstate] final class RunClaim(
 
   private def runsOfCheckpoint: Path = new Path(root, NotedRuns)
 
-  /**
-   * Return the notes in this checkpoint, the newest first. Notes from before a move count again if
-   * the checkpoint moves back.
-   */
+  /** Return the notes in this checkpoint, the newest first. */
   private def noted(): Seq[Path] =
     CheckpointFileManager.create(runsOfCheckpoint, conf).list(runsOfCheckpoint).toSeq
       .filterNot(_.getPath.getName.startsWith(".")).sortBy(-_.getModificationTime).map(_.getPath)

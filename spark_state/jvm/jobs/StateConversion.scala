@@ -181,9 +181,9 @@ private final class StoreConversion(
     }
 
   /**
-   * Return the id that a state of checkpoint format 1 keeps when the conversion only moves the
-   * state, so that readers of the old files can continue from the new files. None if the provider
-   * changes, or the state is adopted.
+   * Return the id of a state of checkpoint format 1, if source and target have the same provider.
+   * The new files keep the id, so that readers of the old files can continue from the new files.
+   * None if the provider changes, or if another provider wrote the old files.
    */
   private def keptUnique: Option[String] =
     if (order.sourceClass != order.targetClass) None

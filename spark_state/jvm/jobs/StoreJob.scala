@@ -20,11 +20,12 @@ private[cowstate] trait StoreOutcome {
 }
 
 /**
- * Running Spark job over the stores of a checkpoint. The last tasks of the job report outcomes of
- * stores; other tasks may run before.
+ * Running Spark job over the stores of a checkpoint. The tasks of the last stage report outcomes of
+ * stores. Earlier stages report nothing.
  *
- * @param total   number of all tasks, the last tasks included
- * @param results outcomes of the finished last tasks, by task number
+ * @param total     number of tasks of all stages
+ * @param lastTasks number of tasks of the last stage
+ * @param results   outcomes of the finished tasks of the last stage, by task number
  */
 private[cowstate] final class StoreJob[T <: StoreOutcome] private (
     tracker: SparkStatusTracker,
@@ -75,8 +76,8 @@ private[cowstate] object StoreJob {
   private val CancelSeconds = 60L
 
   /**
-   * Begin a job whose last tasks are the partitions of `rdd`. `total` counts all tasks of the job,
-   * also the tasks that run before the last tasks.
+   * Begin a job whose last stage has a task for each partition of `rdd`. `total`: number of tasks
+   * of all stages.
    */
   def submit[S, T <: StoreOutcome: ClassTag](rdd: RDD[S], total: Int)(
       task: Iterator[S] => Seq[T]): StoreJob[T] = {

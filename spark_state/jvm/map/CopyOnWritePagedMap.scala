@@ -97,13 +97,14 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /**
    * Make the table smaller if far fewer entries came than expected. Call after filling the map.
-   * Takes time proportional to `size`, so a table that is one size too large stays.
+   * Making the table smaller takes time proportional to `size`, so a table of twice the needed size
+   * stays as it is.
    */
   def trim(): Unit = synchronized(index.trim())
 
   /**
-   * Give all memory back, except for pages that views read. The map cannot be used afterwards, not
-   * even for a key that is known to be absent.
+   * Give all memory back, except for pages that views read. Afterwards the map cannot be used, but
+   * open views can still be read and released.
    */
   def close(): Unit = synchronized {
     fetched.clear()
@@ -257,10 +258,10 @@ private[cowstate] final class CopyOnWritePagedMap(
     synchronized(opened(new MapView(this, records.contents(), epoch, records.headerBytes)))
 
   /**
-   * Read the event times of the entries added since the last call with the same `time`; after a
-   * call with another `time`, of all entries. Call before `openOldRows`. A call may read all
-   * entries, so it takes the lock of the map page by page. Between two pages another thread may
-   * only read the map: the caller is the only writer.
+   * Read the event times of the entries added since the last call. Call before `openOldRows`. The
+   * first call reads the event times of all entries, and so does a call with another `time` than
+   * the last call. Because this may take long, the method takes the lock of the map page by page.
+   * Between two pages another thread may only read the map: the caller is the only writer.
    */
   def readTimes(time: RowTime, keyFields: Int, valueFields: Int): Unit = {
     if (!zones.exists(_.times.isOf(time, keyFields, valueFields))) {
@@ -293,9 +294,10 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   /**
-   * Compact if many bytes are dead. Call after records died. `diedBytes`: bytes of the records that
-   * died, if many may have died. A late compaction copies less, because more records of the freed
-   * pages are dead by then. So compaction waits until the dead bytes reach a limit.
+   * Compact if the dead bytes have reached a limit. Call after records died. Waiting for the limit
+   * saves copies, because more records of the freed pages are dead by then. After a large removal,
+   * pass the number of bytes that died as `diedBytes`: the call may then copy as many bytes, even
+   * if the number is above `MaxCompactBytes`.
    */
   def compactIfDue(diedBytes: Long = 0): Unit = synchronized {
     if (records.deadBytes >= compactAt) {

@@ -6,9 +6,9 @@ import java.util
  * Notes of a prefetch about keys, by hash, for the lookups that follow. With a note, a lookup does
  * not search the table again. A search is slow because the processor predicts its branches badly.
  *
- * The note that no key has a hash is certain, because every insertion updates the notes. A noted
- * address is a guess: the caller makes sure that the key's live record is there. The notes take 3
- * KiB, not charged to any account.
+ * The note `KeyIndex.Absent` says that no key has the hash. This note is reliable, because every
+ * insertion updates the notes. A noted address is a guess: the caller makes sure that the key's
+ * live record is there. The notes take 3 KiB, not charged to any account.
  */
 private[cowstate] final class FetchedKeys {
   import FetchedKeys._
@@ -52,7 +52,7 @@ private[cowstate] final class FetchedKeys {
 }
 
 private object FetchedKeys {
-  /** Several places for each key of a window of rows, so a key rarely replaces another. */
+  /** Number of places: more than the keys of a prefetch, so a key rarely replaces another. */
   private val Places = 256
   private final val Mask = Places - 1
 }

@@ -8,8 +8,8 @@ import org.apache.spark.unsafe.Platform
 /**
  * Index from keys to addresses of records: a hash table with incremental rehash.
  *
- * A table consists of lines of eight slots. A line is as long as a line of the processor's cache,
- * and in a large table the two coincide. A slot is a long:
+ * A table consists of lines of eight slots. A line is as long as a line of the processor's cache.
+ * In a large table, a line lies in exactly one cache line. A slot is a long:
  *
  *     0                                      empty
  *     1                                      a key was removed here

@@ -7,12 +7,13 @@ import org.apache.spark.unsafe.Platform
 
 /**
  * Entries of a map at one moment: the pages, how far each page was filled, and the bitmaps of dead
- * records. A view copies nothing of the table. If `old` is given, the view shows only old entries.
+ * records. A view copies nothing of the table. If `old` is given, the view shows only the entries
+ * that `old` finds old by their time.
  *
  * A view shows exactly one record of each key that the map had, whatever the map does later:
  *
  *   - A later record lies behind the filled part, or in a new page. The map changes a record in
- *     place only if the record got its content after every open view.
+ *     place only if the record was written after the newest open view was opened.
  *   - A later death is noted in another bitmap.
  *   - Links between records do change, but a view walks pages, not links.
  *   - Compaction copies records to the end, as new records.

@@ -42,7 +42,10 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
     }
   }
 
-  /** Drop the taken records. Copies fewer records than were taken since the last call. */
+  /**
+   * Drop the taken records, and move the records left to the front. Call only when more than half
+   * of the records were taken, so that the move costs little.
+   */
   private def dropTaken(): Unit = {
     System.arraycopy(addresses, next, addresses, 0, end - next)
     end -= next
@@ -84,7 +87,7 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
 
   /**
    * Count a miss: the record of the written key was neither the first nor the last record left.
-   * Writes may come in a quite different order.
+   * After many misses in a row, forget all records, because the writes come in another order.
    */
   def missed(): Unit = {
     misses += 1

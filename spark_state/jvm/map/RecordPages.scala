@@ -32,7 +32,8 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
  * keeps the bitmaps of its moment: the first death in a page after opening a view goes to a copy of
  * the bitmap.
  *
- * While a view may read a page, the map may drop the page, but never rewrites the page.
+ * If the map drops a page that an open view reads, the memory of the page stays unchanged until the
+ * view is released.
  */
 private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, views: OpenViews) {
   import RecordPages._
@@ -131,7 +132,10 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     if (!wasSparse && isSparse(number) && number != tail) sparse.add(number)
   }
 
-  /** Return a bitmap of a page that no open view has, and that may be written. */
+  /**
+   * Return the bitmap of a page, to note a death in `epoch`. If an open view has the bitmap, the
+   * page gets a copy of the bitmap.
+   */
   private def deathsToWrite(number: Int, epoch: Int): Array[Long] = {
     val before = deaths(number)
     if (before == null || deathsBorn(number) <= views.newest) {
@@ -208,7 +212,8 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     }
 
   /**
-   * Allow the numbers of dropped pages to be used again: no caller has addresses of dead records.
+   * Allow the numbers of dropped pages to be used again. Call only when no caller has an address of
+   * a dead record any more.
    */
   def reuseNumbers(): Unit = {
     freeNumbers.addAll(droppedNumbers)
@@ -244,7 +249,10 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     if (isLast) 0L else address + (size >>> 3)
   }
 
-  /** True, for tests, if a record begins at an address, dead or alive, or if the page is gone. */
+  /**
+   * True if a record, dead or alive, begins at an address. Also true if the page of the address was
+   * dropped. For tests.
+   */
   def mayBegin(address: Long): Boolean = {
     val number = pageOf(address)
     var at = number.toLong << OffsetBits

@@ -3,8 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.cowstate.map
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, Expression, UnsafeRow}
 
 /**
- * Time of a row, which decides if the row is too old. In the unit of the limit with which a search
- * for old rows compares the time.
+ * Time of a row. A search for old rows compares the time with a limit; time and limit have the same
+ * unit.
  *
  * @param expression expression of type long, bound to the fields of the key or of the value
  * @param isOfKey    true if the expression is bound to the key

@@ -52,7 +52,7 @@ private[cowstate] final class ZoneMap(records: RecordPages, val times: TimeReade
     if (knows(number)) leasts(number) = math.min(leasts(number), timeOf(address))
   }
 
-  /** True if the entry is of this page: page numbers are used again. */
+  /** True if the zone map knows this page, not only an earlier page with the same number. */
   private def knows(number: Int): Boolean =
     number < serials.length && serials(number) == records.serial(number)
 

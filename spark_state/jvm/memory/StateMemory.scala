@@ -106,7 +106,10 @@ private object NumberedBlocks {
 private[cowstate] trait StateMemory {
   def account: MemoryAccount
 
-  /** Number of the newest pages that are changed in place; in older pages a change costs more. */
+  /**
+   * Number of pages, counted back from the newest page, whose records may be changed in place. A
+   * change of an older page costs more than a copy of the record.
+   */
   def pagesChangedInPlace: Int
 
   /** Greatest number of bytes of a block. */

@@ -89,8 +89,8 @@ private[cowstate] object Evictions {
   }
 
   /**
-   * Return the eviction of one side of a join, from the store of counts: a join that evicts
-   * iterates over the counts of its keys, whether the join evicts by key or by value.
+   * Return the eviction of one side of a join, under the name of the store of counts. To find the
+   * old rows, the join iterates over this store, whether the join evicts by key or by value.
    */
   private def ofSide(
       side: JoinSide,

@@ -33,10 +33,11 @@ private[cowstate] case class StateEvictionExec(
 
 private[cowstate] object StateEvictionExec {
   /**
-   * Return the same rows. Before the first row, tell the task what the operator will evict.
-   * `removedCount`: metric for rows removed by the stores on behalf of the operator; None if the
-   * stores may not remove rows. The function for the tasks holds only the arguments, not the
-   * calling plan.
+   * Return an RDD of the same rows, whose tasks note in StoresOfTask what the operator will evict.
+   * A task does so before it reads the first row. `removedCount`: metric for rows removed by the
+   * stores on behalf of the operator; None if the stores may not remove rows.
+   *
+   * The closure sent to the tasks holds only the arguments, not the calling plan.
    */
   def informing(
       rows: RDD[InternalRow],

@@ -11,13 +11,15 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.provider.StoreEvi
 /**
  * Hands on the rows of the join below, and does for the join the work of StatePrefetchExec and
  * StateEvictionExec: prefetches for the rows of both inputs, and tells the task which rows the join
- * will evict. If the join puts out none of the evicted rows, its stores get the join's metric for
- * removed rows, so that the stores can remove rows on behalf of the join.
+ * will evict. Some joins put out no evicted rows, for example inner joins. The stores of such a
+ * join may remove old rows on behalf of the join. The stores count the removed rows in a metric of
+ * the join.
  *
- * The node stands above the join, because Spark copies a join that gets new children, and each copy
- * serializes all of Hadoop's configuration while the batch waits. So the join keeps its children,
- * and the RDD of the join gets new inputs. If another extension of the session has put a node
- * around the join, or gives the join another RDD, the join runs as Spark planned it.
+ * The node stands above the join. A node below would be a new child of the join. To give a join a
+ * new child, Spark copies the join, and each copy serializes all of Hadoop's configuration while
+ * the batch waits. So the join keeps its children, and this node replaces the inputs of the join's
+ * RDD. If another extension of the session puts a node between this node and the join, or gives the
+ * join another RDD, the join runs as Spark planned it.
  *
  * @param left      lookups of the join for a row of the left input
  * @param right     lookups of the join for a row of the right input

@@ -22,22 +22,21 @@ import org.apache.spark.unsafe.Platform
  *
  * @param key   key to look up
  * @param store name of the store, among the stores of the operator
- * @param only  if given, the operator makes the lookup only for rows whose lookup in the store
- *              `only.store` had the result `only`
+ * @param only  None if the operator makes the lookup for every row. Otherwise the operator makes
+ *              the lookup only for rows whose lookup in `only.store` had the result `only.isThere`
  */
 private[cowstate] final case class StateLookup(
     key: Seq[Expression], store: String, only: Option[LookupResult] = None)
 
 /**
- * Result that an earlier lookup must have had for a row: `isThere` is true if the store `store` had
- * the row's key. The earlier lookup must be one without `only`, because such a lookup is made for
- * all rows.
+ * Result of the lookup for a row in the store `store`: `isThere` is true if the store has the row's
+ * key. The lookup in `store` must be made for all rows: its own `only` is None.
  */
 private[cowstate] final case class LookupResult(store: String, isThere: Boolean)
 
 /**
  * Hands on the rows of its child unchanged, and prefetches the state that the operator above will
- * look up for the rows in its only store.
+ * look up for these rows. The operator above has a single store.
  *
  * The operator above looks up one key at a time, and each lookup waits for memory twice. This node
  * knows the keys of many rows, so the processor waits once for all keys.
@@ -196,8 +195,8 @@ private[cowstate] final class PrefetchingRows(
 
 private[cowstate] object PrefetchingRows {
   /**
-   * Return the rows, with a prefetch of their lookups. The function for the tasks holds only the
-   * arguments, not the calling plan.
+   * Return an RDD of the same rows, with a prefetch of their lookups. The closure sent to the tasks
+   * holds only the arguments, not the calling plan.
    */
   def of(
       rows: RDD[InternalRow],

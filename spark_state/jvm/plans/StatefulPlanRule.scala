@@ -28,12 +28,12 @@ import org.apache.spark.sql.internal.SQLConf
  *     aggregate, merging      each key once
  *
  * Restore and save put out the rows of a group next to each other. Save puts out one row of each
- * group, in each output mode. So the two aggregates above restore and save need neither a hash
- * table nor a sort: the rule makes both work as if the input was sorted. Then the store puts a row
- * right after reading the replaced row, while the replaced row is still in the processor's cache.
+ * group, in each output mode. So the upper two aggregates need neither a hash table nor a sort: the
+ * rule makes both work as if the input was sorted. Then the store puts a row right after reading
+ * the replaced row, while the replaced row is still in the processor's cache.
  *
- * The upper aggregate then claims an order of rows, and an UnorderedExec above withdraws the claim.
- * The claim of the lower aggregate ends at the store.
+ * Both aggregates then claim that their rows are sorted. An UnorderedExec above the final aggregate
+ * withdraws the claim. StateStoreSave does not hand on the claim of the aggregate below.
  *
  * A StatePrefetchExec goes below each operator that looks up the key of each row, and a
  * StateEvictionExec below each operator that evicts old rows. When an evicting operator asks a
@@ -108,9 +108,10 @@ private[sql] object StatefulPlanRule extends ColumnarRule {
   }
 
   /**
-   * Return the lookups of a join for a row: the values of the row's key on the other side, and the
-   * place for the row on its own side. The row becomes the first value of its key if its own side
-   * does not have the key yet.
+   * Return the lookups of a join for a row from the input of side `own`. The join looks up the
+   * counts of the row's key on both sides. If the other side has the key, the join reads the key's
+   * values there, and the first value is prefetched. If the own side does not have the key yet, the
+   * join puts the row there as the first value of the key.
    */
   private def inJoin(key: Seq[Expression], own: JoinStores, other: JoinStores) = {
     val keyOfFirst = key :+ Literal(0L)

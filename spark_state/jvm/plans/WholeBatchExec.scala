@@ -22,10 +22,12 @@ private[cowstate] case class WholeBatchExec(child: SparkPlan) extends RowsOfChil
 }
 
 /**
- * Iterator over the rows of a partition that reads to the end when the task ends. Some operators
- * feed a process from a thread of their own, and the thread may ask for rows while the task ends:
- * hence the lock. The task may never hear of an error in such a thread. The store must not commit a
- * batch with a lost row, so the task fails.
+ * Iterator over the rows of a partition. When the task ends, the iterator reads the remaining rows.
+ *
+ * Some operators feed a process from a thread of their own, and the thread may ask for rows while
+ * the task ends: hence the lock. If reading a row fails, such a thread may ignore the error. So the
+ * iterator notes the error, and fails the task when the task ends: the store must not commit a
+ * batch with a lost row.
  */
 private[cowstate] final class WholeBatch(rows: Iterator[InternalRow])
   extends Iterator[InternalRow] {
@@ -54,11 +56,12 @@ private[cowstate] final class WholeBatch(rows: Iterator[InternalRow])
   }
 
   /**
-   * Register `end` with the task. The operators below hold memory and files until their own
-   * listeners are called. These operators registered their listeners earlier, so the listeners are
-   * called after `end`. If a sort below spills after this call, because an operator above needs the
-   * sort's memory, the spill file is closed before `end`. Reading on fails then, and the task
-   * fails.
+   * Register `end` as a listener of the task's completion. Spark calls the last registered listener
+   * first. The operators below have registered their listeners already, so they still hold their
+   * memory and files when `end` reads the remaining rows.
+   *
+   * Exception: if a sort below spills after this call, the spill file is closed before `end`. Then
+   * the remaining rows cannot be read, and the task fails.
    */
   private def begin(): Unit = {
     hasBegun = true

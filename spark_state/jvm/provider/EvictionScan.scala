@@ -4,13 +4,13 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.metric.SQLMetric
 
 /**
- * Scan that, unlike `StateStore.iterator`, leaves out rows: it gives only the rows that the
- * operator of the store has to evict itself, and may remove other old rows from the store.
+ * Scan for an operator that evicts old rows from its store. The scan gives only the old rows that
+ * the operator has to evict itself, and may remove other old rows from the store.
  *
- * Until the operator commits, `CowStateStore.iterator` is this scan if the plan told the running
- * task, through StoresOfTask, what the operator evicts from the store. During this time the
- * operator calls `iterator` only to evict, and after all its input. A reader of the state in the
- * same task, and every caller after the commit, gets all rows.
+ * `CowStateStore.iterator` returns this scan if the plan told the running task, through
+ * StoresOfTask, what the operator evicts from the store. Before the commit, the operator calls
+ * `iterator` only to evict, and only when the operator has read all input. After the commit,
+ * `iterator` returns all rows. A reader of the state in the same task always gets all rows.
  *
  * @param oldRowCount metric for old rows found
  */

@@ -88,7 +88,9 @@ private[cowstate] final class HeldState(store: ProvidedStore, restores: StateRes
    * Restore a version from files, in place of the held state. The held state is given up first: two
    * states at once may exceed the memory. Call with the lock of the store.
    *
-   * @param beside id of the state upon which the task has begun in other stores of the operator
+   * @param unique id of the state, if Spark gave one
+   * @param beside id of the attempt that made the state in the operator's other stores, if the task
+   *               writes these stores already
    */
   def reload(
       version: Long, unique: Option[String], beside: Option[String]): (LoadedState, StateId) = {

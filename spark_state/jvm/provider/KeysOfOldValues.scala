@@ -9,10 +9,12 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
  *
  * The join takes a key from this iterator, removes the key's old values, and puts other values at
  * the freed indexes. The join asks for the next key before writing the new count of the current
- * key. At that moment the count is wrong, but the key does not come again, because its old values
- * are gone. Exception: a key with one value left may come again later. For a count of one, the
- * iterator does not read the value, but only looks for index 0. The join then finds that the value
- * is not old.
+ * key. At that moment the count is wrong, but the iterator also looks at the values: the key's old
+ * values are gone, so the iterator skips the key.
+ *
+ * If the count of a key is one, the iterator does not read the value, but only looks for index 0.
+ * So a key with one value left may come a second time. This does no harm: the join finds that the
+ * value is not old.
  */
 private[cowstate] final class KeysOfOldValues(
     counts: CowStateStore,

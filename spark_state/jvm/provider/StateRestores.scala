@@ -48,7 +48,10 @@ private[cowstate] final class StateRestores(store: ProvidedStore) extends Loggin
     load(files, stateAt(version, unique, files))
   }
 
-  /** List the directory, with only the rescaled files that count for a version. */
+  /**
+   * List the files of the store. Of the rescaled files of `version`, keep only the files for the
+   * number of partitions that the query has at `version`.
+   */
   def filesOf(version: Long): StateFiles =
     checkpoints.list().dealtOut(version, partitions.at)
 
@@ -56,8 +59,10 @@ private[cowstate] final class StateRestores(store: ProvidedStore) extends Loggin
     attempts.stateAt(version, unique, files).getOrElse(throw missing(version, unique, files))
 
   /**
-   * Return the state that counts as `version`, for a task that begins upon the state `beside` in
-   * other stores of the operator. Throws CowStateException if another attempt made the state.
+   * Return the state of `version` that the attempt `beside` made: in the other stores of the
+   * operator, the task uses the states of this attempt. If there is no such state, return the state
+   * that counts as `version`, for example a rescaled state. Throws CowStateException if another
+   * attempt made that state.
    */
   def stateBeside(beside: String, version: Long, files: StateFiles): StateId =
     files.stateAt(version, Some(beside)).getOrElse {

@@ -6,8 +6,9 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.map.RowTime
  * Eviction of an operator from a store in a batch: the operator evicts the rows whose time is
  * `upTo` or before. The operator asks the store for all rows only to find the rows to evict.
  *
- * @param timesIn  store of the same operator and partition whose rows have the time: the evicted
- *                 store, or the store of values for the counts of a join that evicts by value
+ * @param timesIn  name of the store whose rows have the time: normally the store of the eviction.
+ *                 If a join evicts by value, the eviction is from the store of counts, and
+ *                 `timesIn` is the store of values
  * @param isSilent true if the operator puts out nothing for evicted rows
  */
 private[cowstate] final case class StoreEviction(

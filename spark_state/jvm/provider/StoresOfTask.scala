@@ -67,9 +67,10 @@ private[cowstate] object StoresOfTask {
 
   /**
    * Return the attempt for a store about to be written. If the current attempt has begun the store
-   * before, a new attempt begins. If the operator is still writing the store (the caller is then a
-   * reader of the state that opens the store a second time), the new attempt is for this caller
-   * only: the operator keeps its own attempt.
+   * before, a new attempt begins.
+   *
+   * A reader of the state may open the store a second time while the operator still writes the
+   * store. Then the new attempt is for the reader only: the operator keeps its own attempt.
    */
   def attemptAt(id: StateStoreId): WriteAttempt = {
     val current = attempts.get(id.checkpointRootLocation, id.operatorId, AllStores)

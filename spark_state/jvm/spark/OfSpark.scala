@@ -20,8 +20,8 @@ private[cowstate] object OfSpark {
   val Versions: Seq[String] = Seq("4.2", "4.3")
 
   /**
-   * Number of reads of rows of which one is verified; 0 if no read is verified. None if rows have
-   * no checksums.
+   * Return n if one of n reads of rows is verified, 0 if no read is verified, None if rows have no
+   * checksums.
    */
   def rowChecksumRatio(conf: StateStoreConf): Option[Long] =
     Option.when(conf.rowChecksumEnabled)(conf.rowChecksumReadVerificationRatio)

@@ -46,9 +46,9 @@ private[cowstate] final class CatalogOptions private (
   }
 
   /**
-   * Return the options after ALTER TABLE. Spark distinguishes upper and lower case in names, and
-   * keeps each option of OPTIONS twice, with the prefix and without. A change that would leave two
-   * values of one option is refused.
+   * Return the options after ALTER TABLE. Refuse a change that would leave two values of one
+   * option. Spark's catalog may have two values, because the catalog distinguishes upper and lower
+   * case in names, and keeps each option of OPTIONS twice: with the prefix `option.` and without.
    */
   def changed(changes: Seq[TableChange]): CatalogOptions = {
     val after = new HashMap[String, String](properties)

@@ -20,9 +20,9 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.plans.{
  * Extensions of sessions that start with this jar: plans of stateful queries change, see
  * StatefulPlanRule, and commands are checked before Spark runs them.
  *
- *   start of a query    checks the session's settings of cowstate, see SessionSettings
- *   CREATE TABLE        must name the keys. In `saveAsTable` and `toTable` the write may name the
- *                       keys instead; Spark creates such tables without a statement
+ *   start of a query    needs valid settings of cowstate in the session, see SessionSettings
+ *   CREATE TABLE        must name the keys. Tables created by `saveAsTable` and `toTable` are not
+ *                       checked here, because the write may name the keys
  *   replacing a table   is refused: Spark drops the old table before running the query, or before
  *                       asking about the new table
  *   ALTER TABLE         is checked: Spark changes its catalog and never asks the table

@@ -49,9 +49,9 @@ private[cowstate] final class CowStateTable(
     new UpsertBuilder(source(), catalog.fold(info)(_.forWrite(info)))
 
   /**
-   * Check that Spark's catalog may make these changes to the table. Allowed are changes of options
-   * for reads and writes, new columns, which the table gets with their first rows, and properties
-   * without a meaning here.
+   * Check that Spark's catalog may make these changes to the table. A change may set or remove
+   * options for reads and writes, set or remove properties without a meaning for cowstate, or add
+   * columns. The table itself gets a new column when rows with the column are first written.
    */
   def checkChanges(changes: Seq[TableChange]): Unit = catalog.foreach { before =>
     val added = changes.flatMap {
@@ -79,8 +79,9 @@ private[cowstate] final class CowStateTable(
 }
 
 /**
- * Source of one scan. A source in Python keeps the plan of its first scan, with the columns and
- * filters of this scan. So each scan has a source of its own. Only the object in Python is shared.
+ * Source of one scan. A PythonDataSourceV2 keeps the plan of its first scan, with the columns and
+ * filters of this scan. So each scan has a PythonDataSourceV2 of its own. The scans share the data
+ * source object in Python, through `shared`.
  */
 private[cowstate] final class SourceOfScan(shared: PythonDataSourceV2) extends PythonDataSourceV2 {
   setShortName(CowStateTableProvider.Name)

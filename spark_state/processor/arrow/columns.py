@@ -141,7 +141,8 @@ def _as_number(array: Any, wanted: Any) -> Any:
 
 
 def _may_become(given: Any, wanted: Any) -> bool:
-    """Return True if Arrow's cast keeps each value or fails."""
+    """Return True if Arrow's cast between the types never changes a value. For a value that the
+    new type cannot hold, the cast raises an error."""
     if pa.types.is_null(given) or given == wanted:
         return True
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):

@@ -103,9 +103,10 @@ class EpochInputs:
         return time
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
-        """Return the inputs by name. KEYED_ROWS: rows of the DataFrame that the operator was called
-        on. INITIAL_ROWS, and the `broadcast_input` of each broadcast stream: only if the operator
-        has such inputs. A table without rows may have no columns."""
+        """Return the inputs by name. The input KEYED_ROWS always exists: rows of the DataFrame that
+        the operator was called on. INITIAL_ROWS exists if the operator has an initial state. Each
+        broadcast stream has an input, whose name `broadcast_input` returns. A `table` without rows
+        may have no columns."""
         key_group_index = self.layout.key_group_index
         others = {side.name: side.of(table, key_group_index) for side in self.sides}
         if table.num_rows:

@@ -54,5 +54,6 @@ def no_time(time: EpochTime | None) -> TimerValues:
 
 def both_times(time: EpochTime | None) -> TimerValues:
     """Return the batch's time and the watermark, for time modes "ProcessingTime" and "EventTime".
-    If `time` is None, the subtask has no rows, so the processor never sees the empty result."""
+    Return no time if `time` is None. `time` is None only for a subtask without rows, whose
+    processor is not called."""
     return TimerValues() if time is None else TimerValues(time.batch_ms, time.watermark_ms)

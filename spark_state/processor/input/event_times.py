@@ -28,8 +28,9 @@ class EventTimes:
     - `delays_ms`: delay of each watermark upstream of the operator.
     - `policy`: the watermark that the operator uses, the least ("min") or the greatest ("max").
     - `drops_late`: True if late rows are dropped.
-    - `carried_index`: column of event times in ms for the watermarks; the next column has the
-      number of the watermark. None if column `index` has the times of the only watermark.
+    - `carried_index`: column with the event times, in ms, that move the watermarks. The next column
+      has the number of the watermark that the row moves. If `carried_index` is None, the times in
+      column `index` move the only watermark.
     """
 
     index: int | None

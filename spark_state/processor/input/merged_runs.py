@@ -85,8 +85,9 @@ class _MostOfPart:
 
 
 class _Heads:
-    """The next rows of all runs that still have rows: the head of each run that may have one of the
-    next keys, and only the first row of each other run."""
+    """The next rows of all runs that still have rows, for the next part. A run whose first key may
+    be in the part gives as many rows as its share of the part allows. Any other run gives only its
+    first row."""
 
     def __init__(self, runs: Sequence[pa.Table], layout: InputLayout, most: _MostOfPart) -> None:
         self._runs = runs
@@ -107,8 +108,10 @@ class _Heads:
         self._rows = together.take(pa.array(self._order))
 
     def _with_next_keys(self, length: int) -> list[bool]:
-        """Return for each run True if the run's first key is not after the bound. The bound is the
-        least key in row number `length` of any run."""
+        """Return for each run True if the run's first key may be in the next part. This is so if
+        the first key is not greater than a bound. Each run with more than `length` rows has a key
+        in row number `length`; the bound is the least of these keys. If no run has so many rows,
+        return True for all runs."""
         lasts = [run.slice(length - 1, 1) for run in self._runs if run.num_rows > length]
         if not lasts:
             return [True] * len(self._runs)
@@ -131,7 +134,9 @@ class _Heads:
         return self._rows.slice(0, len(whole)), counts.tolist()
 
     def _rows_of_whole_keys(self) -> int:
-        """Count the rows before the first key that may continue in a run after the run's head."""
+        """Count the rows of the keys that are whole in the heads. If a run has rows after its head,
+        the last key of the head may continue there. So only the keys before the least of these last
+        keys are whole."""
         lasts = self._ends[~np.array(self._is_ended)] - 1
         if not len(lasts):
             return len(self._order)

@@ -5,8 +5,8 @@
     a step reads    merge the runs of the input, part by part
 
 Before the first step, a subtask must know two facts about all rows: the batch's time, and the
-progress of event time. Both are computed during the spill. Rows of broadcast streams stay in
-memory, because the rows are sorted as a whole.
+progress of event time. Both facts are computed during the spill. Rows of broadcast streams stay in
+memory, because the broadcast step sorts all rows of a stream in memory.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ class ProviderAdoption:
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
         """Raise ConfigurationError if the query has run since the adoption, or if a file that the
-        adoption edited has changed since. Unless `force` says that the query is stopped, raise the
-        error also if the query may have been started."""
+        adoption edited has changed since. Without `force`, also raise the error if the query may
+        have been started. `force`: True if the user is sure that the query is stopped."""
         checkpoint = read_checkpoint(folder.files)
         if has_run_since(record, checkpoint.planned, checkpoint.committed):
             raise ConfigurationError(
@@ -147,10 +147,9 @@ class ProviderAdoption:
             check_not_started(folder)
 
     def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
-        """Delete the new state if it is in an object store, in a directory that no checkpoint
-        names. If the object store cannot be used, or the checkpoint is a copy (`is_shared`), return
-        the URL of the object store: files may be left there, but the checkpoint is free for other
-        changes."""
+        """Delete the new state if it is in an object store, and return None. If the object store
+        cannot be used, return the URL of the object store, because files may be left there. If the
+        checkpoint is a copy (`is_shared`), delete nothing and return the URL."""
         place = _noted_place(folder, begun)
         if place is not None:
             if folder.is_shared(begun):

@@ -45,10 +45,12 @@ IN_CHECKPOINT = "checkpoint"
 class AdoptionPlan:
     """The steps of an adoption.
 
-    `target`: the class of the other provider; `conversions`: stores whose state is written for
-    `target`; `edits`: log entries that will name `target`; `removals`: old files of `target`, if
-    the checkpoint was on `target` earlier: files of the version from which the query continues, and
-    of later versions; `place`: the object store for the state, None for the checkpoint.
+    - `target`: the class of the other provider.
+    - `conversions`: stores whose state is written for `target`.
+    - `edits`: log entries that will name `target`.
+    - `removals`: files that `target` left in the checkpoint when the query was on `target` earlier.
+      Only files of the version from which the query continues, and of later versions, are removed.
+    - `place`: the object store for the state, None for the checkpoint.
     """
 
     checkpoint: QueryCheckpoint
@@ -66,11 +68,13 @@ class AdoptionPlan:
 
     @property
     def needed_until_edited(self) -> set[str]:
-        """Paths that cowstate, the present provider, may read until the offset log is edited:
-        STATE_PLACE, and the deltas of the present version in `removals`, which
-        HDFSBackedStateStoreProvider wrote when it was the provider before. After the edit
+        """Paths of files to remove only after the other edits, because until then the query
+        continues on cowstate, which may read the files: STATE_PLACE, and the deltas of the present
+        version in `removals`. Empty if the query is not on cowstate.
+
+        The deltas are from HDFSBackedStateStoreProvider, and do no harm after the edits:
         HDFSBackedStateStoreProvider does not read the delta of a version that has a snapshot.
-        Empty if another provider is present."""
+        """
         if self.checkpoint.provider != PROVIDER_CLASS:
             return set()
         version = self.checkpoint.version
@@ -215,8 +219,9 @@ def _left_behind(checkpoint: QueryCheckpoint, target: str) -> list[CheckpointFil
 
 
 def _reads_hdfs_files(checkpoint: QueryCheckpoint, directory: StoreDirectory) -> bool:
-    """Return True if cowstate, the present provider, reads the present state from files that
-    HDFSBacked wrote. In this case a snapshot of HDFSBacked has the present state, and is kept."""
+    """Return True if the query is on cowstate, but the present version of this store has only files
+    of HDFSBackedStateStoreProvider. Cowstate reads these files, so a snapshot among the files has
+    the present state."""
     if checkpoint.provider != PROVIDER_CLASS or checkpoint.place is not None:
         return False
     own = checkpoint.files_of_version(directory.path, hdfs=False)

@@ -194,8 +194,8 @@ class OperatorAdoption:
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
         """Raise ConfigurationError if the query has run since the adoption, or if a file that the
-        adoption edited has changed since. Unless `force` says that the query is stopped, raise the
-        error also if the query may have been started."""
+        adoption edited has changed since. Without `force`, also raise the error if the query may
+        have been started. `force`: True if the user is sure that the query is stopped."""
         files = folder.files
         planned, committed = last_batches(files)
         has_run = (planned, committed) != (record.planned, record.committed)
@@ -212,8 +212,9 @@ class OperatorAdoption:
             _check_no_run(files, record.own["store"])
 
     def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
-        """Delete the operator's store, manifests and barriers first, because they make an epoch
-        count. If the checkpoint is a copy (`is_shared`), only return the URL of the store."""
+        """Delete the operator's store. Manifests and barriers are deleted first, because without
+        manifests and barriers the store has no epoch. If the checkpoint is a copy (`is_shared`),
+        delete nothing and return the URL of the store."""
         store = _store_of(folder.files, begun.own["store"])
         if folder.is_shared(begun):
             return store.url
@@ -274,7 +275,7 @@ def _store_of(files: CheckpointFiles, url: str) -> ObjectStore:
 
 
 def _directories(store: ObjectStore) -> list[str]:
-    """The directories of the objects that make an epoch count."""
+    """The directories with the manifests and barriers of the epochs."""
     return [object_names.MANIFESTS, *store.list_directories(object_names.EPOCHS)]
 
 

@@ -56,9 +56,12 @@ class StateVariable:
 class OperatorAdoptionPlan:
     """The steps of an adoption.
 
-    `variables`: the states; `epoch`: the last committed batch; `batch_ms`: the time of this batch;
-    `time`: the times for the barriers, without the timers, or None in time mode "None"; `edits`:
-    log entries that get a line for the clock.
+    - `variables`: the states.
+    - `epoch`: the last committed batch.
+    - `batch_ms`: the time of this batch.
+    - `time`: the times in the barriers of all subtasks, None in time mode "None". The time of a
+      subtask's next timer is not known to the plan.
+    - `edits`: log entries that get a line for the clock.
     """
 
     checkpoint: QueryCheckpoint
@@ -166,10 +169,13 @@ def _time_mode(checkpoint: QueryCheckpoint, properties: Any) -> str:
 
 
 def _check_sources(checkpoint: QueryCheckpoint, time_mode: str) -> None:
-    """Raise UnsupportedOperationError unless the offset log has version v1, in which a line belongs
-    to the source at the same place in the plan. The adoption appends the clock's line. In the plan,
-    the clock comes right after the sources of the operator's input. If the query has more sources
-    after the clock, the clock gets another source's offset and refuses it, see clock_source."""
+    """Raise UnsupportedOperationError unless the offset log has version v1.
+
+    An entry of version v1 has a line for each source, in the order of the sources in the plan. The
+    adoption appends the clock's line, so the clock must be the last source. This is not checked
+    here: if the query has sources after the clock, the clock raises an error at the start, because
+    it gets the offset of another source, see clock_source.
+    """
     for entry in checkpoint.offsets.values():
         version = entry.text.split("\n")[0]
         if version != "v1":

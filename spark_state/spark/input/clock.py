@@ -6,15 +6,17 @@ row.
 
     offset   {"tick": 7, "query": "<id of the query>"}
 
-The clock reads the store once after each batch. Until the next batch it only compares the times
-from the store with the present time. The store's path contains the query's id, and the clock's
-process does not know the id. So a task that reads control rows writes the id into an object whose
-name the clock chose. The clock ticks once more to put the id into its offset, and after a restart
-reads the id there.
+The clock reads the times in the operator's store once after each batch. Until the next batch the
+clock only compares these times with the present time.
 
-If the task's batch is over and the object is missing, the clock asks again, with another tick. If
-the object is still missing, the clock ticks again only after a batch without control rows. So the
-clock of a query that never reads its rows does not tick for ever.
+The store's path contains the query's id, and the clock's process does not know the id. So a task
+that reads control rows writes the id into an object whose name the clock chose. The clock reads the
+object after the batch, and puts the id into its offset by one more tick. After a restart the clock
+finds the id in its last offset.
+
+If no task has written the object when the batch is over, the clock ticks a second time. If the
+object is missing after the second batch, too, the clock ticks again only after a batch without
+control rows. So the clock of a query that never reads its rows does not tick for ever.
 
     batch begins -> Spark asks again: the batch is over -> read the query's id and the newest times
                  -> Spark asks again, and again         -> compare

@@ -188,9 +188,9 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
             yield (subtask,)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell the clock that a batch without control rows begins, because Spark commits a batch
-        when the next batch begins. If the next batch has control rows, Spark calls `partitions`
-        after `commit`."""
+        """Tell the clock that a batch without control rows begins: Spark calls `commit` when the
+        next batch begins. If the next batch has control rows, Spark then calls `partitions`, which
+        tells the clock that a batch with control rows begins."""
         self._clock.batch_begins(with_control_rows=False)
 
 

@@ -1,12 +1,13 @@
 """Columns with event times in the input and output of an operator.
 
 Spark marks the column of a `withWatermark` call, and windows of the column, in the column's
-metadata. In time mode "EventTime" such a column, if there is one, decides if a row is late. Spark's
-stateful operators downstream find the column of event times by the same mark, and get the watermark
-from the `withWatermark` upstream. So to give these operators an event time, this module only marks
-a column of the output.
+metadata. In time mode "EventTime" the marked column of the input decides if a row is late.
 
-Calls that Spark's own operator would refuse, too, raise errors with Spark's conditions.
+Spark's stateful operators downstream find the column of event times by the same mark, and get the
+watermark from the `withWatermark` upstream. So to give these operators an event time, this module
+marks a column of the output.
+
+If Spark's own operator refuses the same call, the error has Spark's error condition.
 """
 
 from __future__ import annotations

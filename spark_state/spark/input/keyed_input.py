@@ -52,7 +52,7 @@ def keyed_input(
     times. The columns that carry event times come after the key group; with Spark Connect there are
     no such columns, see upstream_watermarks.
 
-    Raises ConfigurationError and KeyGroupError for keys that no state can have.
+    Raises ConfigurationError for a column with a reserved name, and the errors of check_key_fields.
     """
     df: DataFrame = grouped._df
     keys = _keys(grouped)
@@ -138,8 +138,8 @@ def with_batch_time(keyed: DataFrame) -> DataFrame:
 
 
 def _identities(df: DataFrame, columns: Sequence[Column]) -> list[int | None]:
-    """The attribute id of each column that is an attribute under its own name; None for an
-    expression."""
+    """The attribute id of each column; None for an expression, and for an attribute with an alias
+    that differs from its name."""
     if not columns:
         return []
     selected = df.select(*columns)._jdf.queryExecution().analyzed().projectList()
@@ -182,7 +182,8 @@ def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:
 
 
 def check_key_fields(key_fields: Sequence[StructField]) -> None:
-    """Raise ConfigurationError or KeyGroupError for keys that no state can have."""
+    """Raise ConfigurationError if a key column has a reserved name, or if two key columns have the
+    same name. Raise KeyGroupError if the type of a key column has no stable hash."""
     names = [field.name for field in key_fields]
     for field in key_fields:
         name = field.name

@@ -126,8 +126,8 @@ def watermark_delays_ms(df: DataFrame) -> tuple[int, ...]:
 
 def _only_delay_ms(df: DataFrame) -> tuple[int, ...]:
     """The delay of the watermark of a DataFrame of Spark Connect; empty without a watermark. Raises
-    UnsupportedOperationError unless the rows have the watermark's column, and all rows come from
-    the input of this watermark."""
+    UnsupportedOperationError if there are several watermarks, if the rows do not have exactly one
+    column of event times, of type timestamp, or if a union comes after `withWatermark`."""
     nodes = plan_nodes(df)
     watermarks = watermarks_of(nodes)
     marked = [field for field in df.schema.fields if DELAY_KEY in field.metadata]

@@ -2,9 +2,11 @@
 
 Without this module the first task starts the hosts, after Spark has started the task's Python
 worker. In a local session the executor is the driver's JVM, so the hosts can start when an operator
-is planned. As the JVM does for Python workers, it starts a process with its own environment and
-with spark.executorEnv.*, and the process starts the hosts, see the launcher. On a cluster the
-driver does not know which executors will run tasks, so there the first tasks start the hosts.
+is planned. The JVM starts the launcher, a process that starts the hosts. The launcher has the same
+environment as a Python worker: the JVM's environment and the variables of spark.executorEnv.*.
+
+On a cluster the driver does not know which executors will run tasks, so the first tasks start the
+hosts.
 """
 
 from __future__ import annotations

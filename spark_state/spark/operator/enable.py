@@ -71,9 +71,9 @@ def disable(spark: SparkSession) -> None:
 
 
 def obey_enabled_sessions(spark: SparkSession | None = None) -> None:
-    """Let `transformWithState` in enabled sessions of this process plan operators of cowstate.
-    Holds for all sessions of the kind of `spark`: classic Spark or Spark Connect; None for classic
-    Spark. Safe to call again."""
+    """Make `transformWithState` plan operators of cowstate in the enabled sessions of this process.
+    Changes the classes of Spark Connect if `spark` is a session of Spark Connect; otherwise the
+    classes of classic Spark. Safe to call again."""
     say_causes_first()
     grouped: Any = GroupedData
     if is_connect(spark):

@@ -98,7 +98,7 @@ def transform_with_state(
       types of the operator's key. `processor.handleInitialState` gets the rows in the first batch
       of a query. A restart needs the same argument again.
     - `event_time_column_name`: a timestamp column of the output, the event time for the operators
-      downstream; `df` must have a watermark. No row of the output may be late already.
+      downstream; `df` must have a watermark. The query fails if the processor yields a late row.
     - `name`: the name of the operator, and of its directory below the query's directory; the class
       name of the processor if None. Two operators of one query need two names, and a restart needs
       the same name.
@@ -318,8 +318,9 @@ def operator_spec(
     processor: ProcessorSpec,
     restored: RestoreSource | None,
 ) -> OperatorSpec:
-    """The operator as its tasks get it, with the settings of the session. `restored`: the epoch of
-    another store with whose state the operator begins while its own store is empty, or None."""
+    """The operator as its tasks get it, with the settings of the session. `restored`: the store
+    and the epoch from which an operator with an empty store gets its first state; None to begin
+    without state."""
     return OperatorSpec(
         operator=operator,
         plan_id=uuid4().hex,

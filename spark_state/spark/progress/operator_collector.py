@@ -1,9 +1,9 @@
 """The operators of running queries as Prometheus metrics.
 
 Gauges show the newest epoch of a finished batch. Counters are sums over the epochs of the query's
-run: all epochs that are retained at the first scrape of the run, and each later epoch, unless
-deleted before the next scrape. A restart of the query is a new run, so its counters begin again at
-0, like the counters of any restarted process. When a query ends, its series end.
+run. Each scrape adds the run's new epochs; an epoch that retention deletes before a scrape is not
+counted. A restart of the query is a new run, so its counters begin again at 0, like the counters of
+any restarted process. When a query ends, its series end.
 
 A scrape reads stores only for queries that have finished a batch since the scrape before. For such
 a query, the scrape lists each operator's epochs and reads each new epoch once. Stores are read in
@@ -221,8 +221,8 @@ class OperatorCollector(Collector):
         shown: Sequence[tuple[_FollowedOperator, OperatorProgress]],
         further_values: Mapping[str, Sequence[str]],
     ) -> CounterMetricFamily:
-        """Add the sums that `further_values` names to `counter`. `further_values`: by the name of a
-        sum, the values of further labels."""
+        """Add sums of operators to `counter`, and return `counter`. `further_values`: the names of
+        the sums to add, each with the values of the labels that only this counter has."""
         for followed, _ in shown:
             for (name, subtask), total in sorted(followed.sums.items()):
                 if name in further_values:

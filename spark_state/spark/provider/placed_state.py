@@ -76,7 +76,7 @@ class PlacedState:
         return [directory for names in listed for directory in names]
 
     def delete_all_but(self, kept: Collection[str]) -> None:
-        """Delete the files of all stores that are not in `kept`."""
+        """Delete all files of the stores, except the files whose paths are in `kept`."""
         names = [name for name in self.lengths() if name not in kept]
         if names:
             self._objects.delete(names)

@@ -86,10 +86,11 @@ def configure(builder: _Builder) -> _Builder:
     (`remote("local[2]")`). Any other server must have the jar: if not, `getOrCreate` raises
     ConfigurationError.
 
-    A running JVM, as in a job that spark-submit started, gets the jar as well.
+    A JVM without a session, as at the beginning of a job that spark-submit started, gets the jar as
+    well.
 
-    Raises ConfigurationError for a version of Spark that the provider does not support, and if an
-    application without the jar is already running. `getOrCreate` raises ConfigurationError if the
+    Raises ConfigurationError for a version of Spark that the provider does not support, and if this
+    process already has a session without the jar. `getOrCreate` raises ConfigurationError if the
     running JVM accepts no jar.
     """
     check_spark_version(pyspark.__version__)

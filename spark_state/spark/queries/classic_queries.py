@@ -1,7 +1,8 @@
 """Checks queries of classic Spark with operators of cowstate, before the queries start.
 
-The checks also tell the tasks of a query how the operators start, and which runs have ended.
-`connect_queries` has the checks for Spark Connect.
+After the checks, this module tells the query's tasks the epoch that each operator must have and the
+runs that have ended, and turns adaptive execution off. `connect_queries` has the checks for Spark
+Connect.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Checks queries of Spark Connect with operators of cowstate before the server starts the queries,
 and notes the operators of all started queries.
 
-A function of `foreachBatch` runs in a process of the server. The function's actions are requests of
-a client: the tasks do not know the query, and no code completes an epoch that the function did not
-run. So a query with foreachBatch is refused (I5). All other sinks run every partition of a batch.
+A query with `foreachBatch` is refused (I5). Its function runs in a process of the server and sends
+requests as a client does, so the tasks of its actions do not know the query. And if the function
+runs only some partitions of a batch, no code runs the missing partitions. All other sinks run every
+partition of a batch.
 
 A checkpoint is on the server, so Spark's own reader on the server lists the operators with state in
 the checkpoint.

@@ -159,7 +159,8 @@ def _without_barrier(
 
 
 def _rows(batch: DataFrame) -> Any:
-    """The RDD below a batch. The function may have cached the DataFrame above the RDD."""
+    """The RDD of a batch. If the function has cached the DataFrame, the RDD does not read the
+    cache."""
     return batch._jdf.queryExecution().logical().rdd()
 
 

@@ -70,9 +70,9 @@ returns the result."""
 class StoreProgress(NamedTuple):
     """Progress of an operator in its store; -1 if the store has no epoch.
 
-    `written`: the newest epoch in the store; `reached`: the epoch `written`, or a later epoch if
-    the batches before the later epoch are noted as committed; `newest_run`: the number of the
-    newest run that counts, 0 if there is none.
+    `written`: the newest epoch in the store; `reached`: the epoch after the last batch that the
+    store has noted as committed, if this epoch is later than `written`, otherwise `written`;
+    `newest_run`: the number of the newest run that counts, 0 if there is none.
     """
 
     written: int = -1
@@ -116,7 +116,7 @@ class CheckpointLogs(Protocol):
 def name_starts(
     spark: SparkSession, location: str | None, operators: Sequence[OperatorInputs]
 ) -> Callable[[StreamingQuery | None], None]:
-    """Tell tasks how the operators start: the tasks of the query that this thread starts next.
+    """Tell the tasks of this thread's next query how the query's operators start.
 
     `location`: the checkpoint's location, None if Spark chooses the location. Returns a function to
     call with the started query, or with None if the query did not start. Raises
@@ -143,9 +143,10 @@ def name_starts(
 def told_starts(
     files: CheckpointLogs, call: Call, operators: Sequence[OperatorInputs]
 ) -> tuple[str, list[OperatorInputs]]:
-    """The text for the tasks; and the operators whose next epoch an older run has written, or may
-    have written. If the query was taken back, takes its operators back, too. `files`: the files of
-    the checkpoint. Raises the errors of name_starts."""
+    """Check the operators of a query, and take the operators back if the query was taken back.
+    Return the text that tells the tasks how the operators start, and the operators whose next epoch
+    may have been written by an older run. `files`: the files of the checkpoint. Raises the errors
+    of name_starts."""
     metadata = files.text("metadata")
     query_id = None if metadata is None else str(json.loads(metadata)["id"])
     reached = [StoreProgress()] * len(operators)
@@ -184,8 +185,8 @@ def _watch_first_commit(
     spark: SparkSession, operators: Sequence[OperatorInputs], query: StreamingQuery
 ) -> None:
     """Start a thread that waits for the query's first commit, and then notes in the stores that
-    Spark committed this run's epoch. Before, and if the driver is killed before, the stores do not
-    show if Spark committed the epoch of this run or of an older run."""
+    Spark committed this run's epoch. Without the note, the stores do not show if Spark committed
+    the epoch of this run or the same epoch of an older run."""
     query_id, run_id = str(query.id), str(query.runId)
     ends = threading.Event()
 

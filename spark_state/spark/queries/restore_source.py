@@ -1,6 +1,6 @@
-"""Finds the epoch of another query with whose state a new query begins, when an operator is
-planned. The setting `spark.cowstate.restoreFrom` names the other query's directory, or the store of
-an operator.
+"""Finds the epoch that gives a new query its first state. The epoch comes from another query: the
+setting `spark.cowstate.restoreFrom` names the other query's directory, or the store of an operator.
+The epoch is found when the operators of the new query are planned.
 
 The driver chooses the epoch once, so all subtasks begin with the same epoch, even if the other
 query goes on. The epoch counts only while the operator's own store has no epoch.

@@ -29,9 +29,8 @@ _MOST_CHARACTERS = 400
 
 @contextmanager
 def brief_when_stopped(query: StreamingQuery | None) -> Iterator[None]:
-    """Shorten the error of an interruption to one line, if `query` is being stopped. While the
-    query runs, the error stays whole: a user has cancelled a job of the query, or a client was
-    interrupted."""
+    """Shorten the error of an interruption to one line, if `query` is being stopped. If the query
+    is not being stopped, the error has another reason, such as a cancelled job, and stays whole."""
     try:
         yield
     except Exception as error:

@@ -73,8 +73,8 @@ def _noted(plan: RescalePlan) -> list[LogEntry]:
 
 
 def edits_of(plan: RescalePlan, ids: NewIds) -> list[FileEdit]:
-    """The edits of a plan, in order: with the last edit the rescale takes effect. `ids`: the ids of
-    the new states."""
+    """The edits of a plan, in order. The last edit is the edit of the newest entry of the offset
+    log, with which the rescale takes effect. `ids`: the ids of the new states."""
     edits, number = [], str(plan.target)
     before, commit, switch = _entry_before(plan), _commit(plan), _switch(plan)
     if before is not None:

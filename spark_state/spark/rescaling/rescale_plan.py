@@ -66,8 +66,8 @@ class RescalePlan:
 
     @property
     def new_notes(self) -> tuple[str, ...]:
-        """The missing files that say, in the directory of a partition, that the partition is in an
-        object store."""
+        """The paths of the notes to write. A note is a file in the directory of a partition, and
+        says that the partition is in an object store. Empty if the state is in the checkpoint."""
         if self.checkpoint.place is None or not self.moves_rows:
             return ()
         there = {file.path for file in self.checkpoint.files}
@@ -133,12 +133,12 @@ def plan_rescale(
 
 
 def _check_distribution(plan: RescalePlan) -> None:
-    """Raise UnsupportedOperationError if the query has a single partition, and may distribute rows
-    in another way than by the hash of the key. A single partition does not show the other way,
-    because every row is in this partition.
+    """Raise UnsupportedOperationError if the query has a single partition, and Spark may distribute
+    the query's rows in another way than by the hash of the key. The checkpoint of a single
+    partition does not show how Spark distributes the rows.
 
-    Only the setting `_STRICT` rules out other ways. An entry of Spark before 3.3 lacks the setting,
-    and a missing setting counts as false.
+    Only with the setting `_STRICT` does Spark always distribute rows by the hash of the key. Spark
+    before 3.3 does not write the setting, and a missing setting counts as false.
     """
     checkpoint = plan.checkpoint
     strict = checkpoint.settings.get(_STRICT, "not set")

@@ -86,9 +86,9 @@ def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
 
 
 def value_of(answer: str) -> Any:
-    """The value in the JSON that `answer_of` wrote. Raises the error in the JSON. If this client
-    has loaded no error class of the name, raises a CowstateError with the name and the message: the
-    server chooses the name, so only error classes may be called."""
+    """The value in the JSON that `answer_of` wrote. If the JSON has an error, raises the error. An
+    error whose class this client has not loaded becomes a CowstateError with the name of the class
+    and the message. The server chooses the name, so only error classes of cowstate are called."""
     told = json.loads(answer)
     if "error" not in told:
         return told["value"]

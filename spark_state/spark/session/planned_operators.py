@@ -1,4 +1,4 @@
-"""Finds operators that this process has planned in the plan of a query.
+"""Finds the cowstate operators in the plan of a query.
 
 Spark's plans show the name of the function in a `mapInArrow` call. The name of an operator's
 function contains its plan id. So the plan of any DataFrame shows the cowstate operators in the
@@ -87,9 +87,9 @@ def operator_names_below(df: DataFrame) -> set[str]:
 
 
 def roots_of_connect_operators(df: DataFrame, root: str) -> tuple[tuple[str, str], ...]:
-    """The names of the operators upstream of a Spark Connect DataFrame, each once, last operator
-    first, with the root URLs of their stores. `root`: the root URL for operators that another
-    client has planned."""
+    """The operators upstream of a Spark Connect DataFrame, last operator first: for each operator,
+    its name and the root URL of its store. An operator that another client has planned gets the
+    URL `root`."""
     operators: dict[str, str] = {}
     for function in _connect_functions(df):
         planned = _planned.get(function["plan_id"])
@@ -98,8 +98,8 @@ def roots_of_connect_operators(df: DataFrame, root: str) -> tuple[tuple[str, str
 
 
 def restore_sources_below(df: DataFrame) -> list[tuple[str, RestoreSource | None]]:
-    """The names and restore sources of the operators upstream of a Spark Connect DataFrame, as far
-    as this client has planned the operators."""
+    """The names and restore sources of the operators upstream of a Spark Connect DataFrame. Leaves
+    out operators that another client has planned."""
     plan_ids = (function["plan_id"] for function in _connect_functions(df))
     planned = (_planned[plan_id] for plan_id in plan_ids if plan_id in _planned)
     return [(operator.operator, operator.restore_from) for operator in planned]

@@ -7,8 +7,11 @@ from typing import Any
 
 
 def replace_once(owner: Any, name: str, mark: str, wrapped: Callable[[Any], Any]) -> None:
-    """Replace a method by `wrapped(method)`, which has the attribute `mark`; do nothing if the
-    method has the mark. functools.wraps gives the mark to later wrappers, too."""
+    """Replace a method by `wrapped(method)`, and set the attribute `mark` of the new method. Do
+    nothing if the method already has this attribute.
+
+    If other code wraps the new method with functools.wraps, the wrapper has the attribute, too.
+    """
     method = getattr(owner, name)
     if not hasattr(method, mark):
         replacement = wrapped(method)

@@ -49,8 +49,8 @@ def application_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def _server_parallelism(spark: SparkSession, settings: Mapping[str, str], master: str) -> int:
-    """The default parallelism of a server. If no setting tells the number, a job counts
-    partitions."""
+    """The default parallelism of a Spark Connect server. If the settings do not tell the number, a
+    small job counts the partitions of `spark.range`."""
     local = _LOCAL.match(master)
     if settings.get(_PARALLELISM_KEY):
         return int(settings[_PARALLELISM_KEY])

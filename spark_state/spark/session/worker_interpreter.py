@@ -52,9 +52,12 @@ def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def use_driver_interpreter(spark: SparkSession) -> None:
-    """Let the workers of a running session run the driver's interpreter. Safe to call again. If the
-    JVM looks up data sources with another interpreter, format("cowstate") is registered. A server
-    of Spark Connect has already chosen its interpreter."""
+    """Let the workers of a running session run the driver's interpreter. Safe to call again.
+
+    Does nothing with Spark Connect: the server has already chosen its interpreter. If
+    the JVM of classic Spark looks up data sources with another interpreter, the function also
+    registers format("cowstate"), because the other interpreter may not have cowstate.
+    """
     if is_connect(spark):
         return
     context = spark.sparkContext
@@ -73,8 +76,9 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     Connect the source is always registered, and replaces a source of the same name.
 
     Classic Spark's `spark.dataSource.register` refuses a name for which the JVM has a class. The
-    jar has such a class for the name cowstate, and this class looks for the registered source in
-    Python. So in classic Spark this function registers the source in the JVM's manager itself."""
+    jar has such a class for the name cowstate, although the source is written in Python. So in
+    classic Spark this function registers the source with the JVM's data source manager instead.
+    """
     if is_connect(spark):
         spark.dataSource.register(source)
         return

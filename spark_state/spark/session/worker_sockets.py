@@ -3,7 +3,7 @@
 Spark uses TCP on the loopback interface by default. Over TCP a small write waits for an
 acknowledgement that the other end delays, and the wait makes each task with a Python worker slower.
 A write to a Unix domain socket does not wait; `tests/benchmarks/latency.py --sockets` compares both
-kinds of sockets. Spark reads the setting when the context starts.
+kinds of sockets. Spark chooses the kind of sockets once, when the context starts.
 
 Spark creates the sockets in its temporary directory. The path of a socket has at most 104
 characters, and Spark's file names take 43 of these. On a cluster nobody knows the temporary
@@ -32,9 +32,9 @@ _hinted: set[str] = set()
 
 
 def socket_settings(settings: Mapping[str, Any], temporary: str) -> dict[str, str]:
-    """Return the settings to add to `settings`, for a context that is about to start; no settings
-    if the user has chosen, or if sockets cannot be created. `temporary`: the temporary directory of
-    the driver's JVM."""
+    """Return the settings that turn on the sockets, for a context that is about to start. Return no
+    settings if the user has turned the sockets on or off, or if sockets cannot be created.
+    `temporary`: the temporary directory of the driver's JVM."""
     if SOCKETS_KEY in settings or _VARIABLE in os.environ:
         return {}
     directory = settings.get(DIRECTORY_KEY)
@@ -53,8 +53,8 @@ def _fits(directory: str) -> bool:
 
 
 def hint_at_sockets(spark: SparkSession) -> None:
-    """Warn once if the application of a session runs without Unix domain sockets, unless the user
-    has chosen so."""
+    """Warn once for each application if the user has turned Unix domain sockets neither on nor off:
+    then Spark uses TCP."""
     settings = application_settings(spark)
     application = settings.get("spark.app.id", "")
     if SOCKETS_KEY in settings or _VARIABLE in os.environ or application in _hinted:

@@ -67,9 +67,9 @@ class ChangeFolder:
 
     def claim(self, earlier: Sequence[ChangeFolder]) -> None:
         """Create the folder. `earlier`: the folders of changes that existed before the checkpoint
-        was read. Raises ConfigurationError if another change has begun or was undone since. Each of
-        two commands creates its folder before it looks for other folders, so the later command sees
-        the folder of the other."""
+        was read. Raises ConfigurationError if other folders exist now, because another command
+        changes the checkpoint. A command creates its own folder before it looks for others. So of
+        two commands at the same time, at least one command sees the folder of the other command."""
         self.files.write_text(f"{self.path}/{_CLAIM}", "")
         expected = {self.path, *(change.path for change in earlier)}
         others = {change.path for change in changes_of(self.files)} ^ expected
@@ -190,9 +190,12 @@ def took_effect(files: CheckpointFiles, record: ChangeRecord) -> bool:
 
 
 def restore_lost(folder: ChangeFolder) -> None:
-    """Write again the edited files that a killed edit has lost: not every file system replaces a
-    file in one step. A missing file without remains of a killed edit was deleted by Spark, and is
-    not written."""
+    """Write the edited files that a killed edit has lost.
+
+    Not every file system replaces a file in one step, so a killed edit may leave only an unfinished
+    copy of the file. If a file and its unfinished copy are both missing, Spark has deleted the
+    file, and the file is not written.
+    """
     files, record = folder.files, folder.record()
     if record is None:
         return
@@ -207,9 +210,8 @@ def restore_lost(folder: ChangeFolder) -> None:
 def check_finished(files: CheckpointFiles) -> None:
     """Raise ConfigurationError unless the last change took effect, or no longer matters.
 
-    The change took effect if its last edit is still there. The change no longer matters if the
-    query has run since, with the former state or with the new state. A rescale no longer matters if
-    the query went back and planned its batch again with the former number.
+    A change no longer matters if the query has run since, with the former state or with the new
+    state. For a rescale there is another case, see `_planned_anew`.
     """
     changes = changes_of(files)
     if not changes:
@@ -230,8 +232,8 @@ def check_finished(files: CheckpointFiles) -> None:
 
 
 def _planned_anew(folder: ChangeFolder, record: ChangeRecord) -> bool:
-    """Return True if the query has gone back since a rescale, and has written the file with the
-    rescale's last edit anew, with the former number of partitions."""
+    """Return True if the query went back to an earlier batch after a rescale, and has planned the
+    rescaled batch again with the former number of partitions."""
     if folder.kind != RESCALE or not record.edited or not folder.files.exists(record.last_edit):
         return False
     last = partitions_of_last_batch(folder.files)
@@ -254,8 +256,8 @@ def finish_last(files: CheckpointFiles) -> None:
 
 
 def _took_effect_long_ago(folder: ChangeFolder, record: ChangeRecord) -> bool:
-    """Return True if a rescale took effect, and Spark has later deleted the entry with its last
-    edit."""
+    """Return True if a rescale took effect so long ago that Spark has deleted the file with the
+    rescale's last edit."""
     if folder.kind != RESCALE or not record.edited or folder.files.exists(record.last_edit):
         return False
     last = partitions_of_last_batch(folder.files)
@@ -263,8 +265,8 @@ def _took_effect_long_ago(folder: ChangeFolder, record: ChangeRecord) -> bool:
 
 
 def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
-    """Make the removals and edits that follow after a change took effect. Edits only files that
-    still have the change's `between` text. Safe to call again."""
+    """Make the removals and edits that follow after a change took effect. Edits a file only if the
+    file still has its text in `record.between`. Safe to call again."""
     for path in record.removed_last:
         files.delete(path)
     for path, text in record.finishing.items():

@@ -58,12 +58,13 @@ class ChangeRecord:
                          names of all files of its new state
     edited               by path, the SHA-256 of the new content. With the last edit the change
                          takes effect, unless `moved` has a folder
-    between, finishing   by path, the texts of some edited files until the change takes effect, and
-                         the texts to write after the change took effect
-    removed              paths, in the order of removal; no query reads them
-    removed_last         paths that the query may need until the change takes effect, in the order
-                         of removal after the last edit. Without edits, the change takes effect
-                         with the first of these removals
+    between              by path, the texts that some edited files have until the change takes
+                         effect
+    finishing            by path, the texts that these files get after the change took effect
+    removed              paths of files that no query reads, in the order of removal
+    removed_last         paths of files that the query may need until the change takes effect, in
+                         the order of removal. The files are removed after the last edit. If there
+                         are no edits, the first of these removals makes the change take effect
     created              paths of new files; may be in `edited`, too
     moved                folders that move into the folder of the change. With the last move the
                          change takes effect

@@ -83,8 +83,8 @@ class WrittenState:
     """New state that no query uses yet, and the edits after which the query uses the new state.
 
     `texts`: by path, the new content of the edited files in the order of the edits; `moves`: by
-    path of a created file, the URL of the file below NEW_STATE; `rows`: by name of an operator or
-    state, the number of rows.
+    new path in the checkpoint, the URL below the folder NEW_STATE from which the file moves;
+    `rows`: by name of an operator or state, the number of rows.
     """
 
     record: ChangeRecord
@@ -140,13 +140,13 @@ class Change(Protocol[TargetT, PlanT]):
     def write_state(
         self, folder: ChangeFolder, plan: PlanT, begun: ChangeRecord, progress: Progress
     ) -> WrittenState:
-        """Write the new state, read it back and compare. `begun`: the record, still without the
-        entries of this kind of change. Raises errors of this kind of change."""
+        """Write the new state, read it back and compare. `begun`: a record to which `write_state`
+        adds the entries of this kind of change. Raises errors of this kind of change."""
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
-        """Raise ConfigurationError if the query has run since the change, or if files were edited.
-        Unless `force` says that the query is stopped, raise the error also if the query may have
-        been started."""
+        """Raise ConfigurationError if the query has run since the change, or if somebody else has
+        edited a file that the change edited. Also raise the error if the query may have been
+        started, unless `force` says that the query is stopped."""
 
     def delete_state(self, folder: ChangeFolder, begun: ChangeRecord) -> str | None:
         """Delete the new state, but not the files in `created`. Return the URL of a store in which
@@ -329,8 +329,8 @@ def _undo(change: Change[TargetT, PlanT], folder: ChangeFolder) -> str | None:
 
 
 def _put_back_removed(folder: ChangeFolder, paths: tuple[str, ...]) -> None:
-    """Put back removed files. The file STATE_PLACE, which names the state's object store, has an
-    effect as soon as it exists, so it is written in one step."""
+    """Put back removed files. STATE_PLACE is the file that names the state's object store. This
+    file has an effect as soon as the file exists, so the file is written in one step."""
     files = folder.files
     for path in paths:
         if path == STATE_PLACE:
@@ -363,8 +363,9 @@ def _put_back_edited(folder: ChangeFolder, record: ChangeRecord) -> None:
 def check_unchanged(
     checkpoint: QueryCheckpoint, folder: ChangeFolder, record: ChangeRecord
 ) -> None:
-    """Raise ConfigurationError if the query has run since the checkpoint was read. A rescale's new
-    files, which have the attempt in their names, may be there already."""
+    """Raise ConfigurationError if the query has changed files of the checkpoint since the
+    checkpoint was read. The new files of a rescale are ignored: a rescale has already written
+    these files into the checkpoint."""
     attempt = record.own.get("attempt")
     listed = tuple(
         file

@@ -59,8 +59,8 @@ def note_as_left(folder: ChangeFolder) -> None:
 
 
 def check_not_started(folder: ChangeFolder) -> None:
-    """Raise ConfigurationError if the query may have been started since a change took effect: such
-    a query runs with the change, even before its first commit."""
+    """Raise ConfigurationError if the query may have been started since a change took effect. A
+    query that was started since uses the new state, even before the query commits a batch."""
     files, record = folder.files, folder.record()
     if record is None or not took_effect(files, record):
         return

@@ -21,8 +21,8 @@ from spark_state.spark.stored.stored_operators import operators_of
 
 
 def refuse_connect_reads() -> None:
-    """Let reads of `statestore` and `state-metadata` refuse operators of cowstate, in this process.
-    Safe to call again."""
+    """Make reads of `statestore` and `state-metadata` raise an error for operators of cowstate, in
+    this process. Safe to call again."""
     from pyspark.sql.connect.readwriter import DataFrameReader
 
     answer_loads(DataFrameReader, _answered)

@@ -10,9 +10,9 @@
     customMetrics                                   Spark's, such as numValueStateVars, and some
                                                     metrics that only cowstate has
 
-A batch that did not run the operator shows the unchanged state, and the number of states that the
-epoch before deleted: Spark, too, repeats `numDeletedStateVars` while nothing runs. Spark reports a
-batch only when the batch is over, so the entry of a batch never changes.
+If a batch did not run the operator, the entry shows the unchanged state. `numDeletedStateVars` then
+has the same value as in the last batch that ran the operator, as in Spark's own entries. Spark
+reports a batch only when the batch is over, so the entry of a batch never changes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ Document = dict[str, Any]
 
 @dataclass
 class ShownRun:
-    """The operators of a run in the progress of its query. `setting`: returns the value of a
-    setting of the query's session, or the default; `read`: calls `documents_of` for batches;
-    `is_failing`: True if the last read failed and the log has the warning.
+    """The documents of a query's run, for Spark's progress. `setting`: returns the value of a
+    setting of the query's session, or the default; `read`: reads the documents of batches from the
+    stores, see `documents_of`; `is_failing`: True if the last read failed and the log has the
+    warning.
 
-    A batch without documents is not remembered: its store may have been out of reach.
+    The documents of a batch are remembered. If a batch has no documents, the next call reads the
+    stores again, because the stores may have been out of reach.
     """
 
     setting: Callable[[str, str], Any]

@@ -92,8 +92,8 @@ def deleted_states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]
 def operators_in_plan(
     plan: Any, query_id: str, retry_seconds: float | None = None
 ) -> tuple[StoredOperator, ...]:
-    """The operators in the plan of a query that this process has planned, last operator first.
-    `retry_seconds`: None for each operator's own retry time."""
+    """The operators in the plan of a query, last operator first. Finds only operators that this
+    process has planned. `retry_seconds`: None for each operator's own retry time."""
     return tuple(
         StoredOperator(
             planned.operator,
@@ -120,8 +120,9 @@ def operators_below(
 
 
 def operators_of(checkpoint: str, settings: Mapping[str, str]) -> dict[int, StoredOperator]:
-    """The operators of the query with this checkpoint that `enable` has numbered, by number.
-    `settings`: the settings of the session. Raises CheckpointStoreError."""
+    """The operators of the query with this checkpoint, by operator number. Leaves out operators
+    with names that the user chose, because such operators have no number. `settings`: the settings
+    of the session. Raises CheckpointStoreError."""
     try:
         query_id = query_id_of(open_object_store(checkpoint))
     except (ObjectMissingError, StoreAccessError):
