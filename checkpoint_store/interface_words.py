@@ -51,7 +51,8 @@ _called: ContextVar[InterfaceWords] = ContextVar("cowstate_called_interface", de
 
 
 def words() -> InterfaceWords:
-    """Return the words of the interface that the user called."""
+    """Return the words for error messages that suit the interface that the user called: Python, the
+    options of a DataFrame, or a command."""
     return _called.get()
 
 

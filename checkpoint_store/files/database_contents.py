@@ -1,10 +1,10 @@
-"""The object that describes a database in a store: encodes and decodes the description. Pure.
+"""Encodes and decodes the description of a database, an object in a store. Pure.
 
 A database is the data that an engine like RocksDB keeps on a local disk: tables of sorted rows, and
 some small files that list the tables. In the store each table is an object of its own, a part of
 the database's StateHandle. The small files are in the description. Only the engine's own reader can
 decode the rows, so the description also has the states and types that the engine's reader needs.
-The module `document` draws the envelope of the description.
+The docstring of the module `document` shows the envelope of the description.
 """
 
 from __future__ import annotations

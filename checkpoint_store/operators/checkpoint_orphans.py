@@ -4,8 +4,10 @@
 
     state file      a manifest names the file, or a barrier of an epoch and run without manifest
     barrier         a manifest was written from the barrier, or the epoch has no manifest yet
-    group           the epoch and run has a manifest, or may still get a manifest
+    barrier group   the epoch and run has a manifest, or may still get a manifest
     sign of life    never, see sign_of_life
+
+A barrier group is an object with the barriers of several subtasks, see checkpoint_completion.
 
 All other objects of cowstate under `epochs/` are orphans. An object is taken to be as old as the
 newest object of its directory. So a writer's signs of life protect all files of a directory until a

@@ -1,9 +1,9 @@
 """Reads published objects for a clean-up that goes on despite unreadable objects.
 
-A damaged object, or an object of a newer release, is passed over and reported once. An unreadable
-manifest is rebuilt from its barriers, if the sum of the barriers' attempts equals the sum in the
-manifest's name: then the manifest was written from these barriers. Otherwise the manifest's files
-are unknown.
+A damaged object, or an object of a newer release, is passed over and reported once. The name of
+a manifest has the total of the attempt numbers of its barriers. An unreadable manifest is rebuilt
+from the barriers of its epoch and run if their attempt numbers add up to this total: then the
+manifest was written from these barriers. Otherwise the manifest's files are unknown.
 """
 
 from __future__ import annotations

@@ -161,11 +161,11 @@ class EpochBases:
         return {*(name.directory for name in manifests), *directories}
 
     def newest_summaries(self) -> list[CheckpointSummary]:
-        """The summaries of the newest checkpoint with a manifest. Costs one listing, one more once
-        a minute, and a read only if the summary was too long for a name. Several summaries if
-        several runs wrote the epoch and nobody knows yet which run Spark has committed. A newer
-        epoch may exist that has no manifest yet. Raises ContradictingRunsError, CorruptObjectError,
-        UnsupportedFormatError."""
+        """The summaries of the newest checkpoint with a manifest. Several summaries if several runs
+        wrote the epoch and nobody knows yet which run Spark has committed. A newer epoch may exist
+        that has no manifest yet. Costs a listing, and once a minute a second listing; also a read
+        if the summary was too long for the manifest's name. Raises ContradictingRunsError,
+        CorruptObjectError, UnsupportedFormatError."""
         manifests = self._published.manifests()
         begun = self._starts.names_of(name.run_number for name in manifests)
         lineage = lineage_of(begun, (name.directory for name in manifests))

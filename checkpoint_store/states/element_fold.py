@@ -48,8 +48,9 @@ _IN_FILES = {
 
 
 def element_fields(kind: str, shown: Sequence[pa.Field[Any]]) -> list[pa.Field[Any]]:
-    """The columns of an element's row beside the key columns. `shown`: the columns of lists, maps
-    or values as users see the columns."""
+    """The columns that the row of an element has in addition to the key columns. `shown`: the value
+    columns of the state as users see them, for a list or map the one column with the list or
+    map."""
     element_type, value_type = pa.int64(), pa.struct(list(shown))
     if kind != "value":
         collection: Any = shown[0].type

@@ -294,8 +294,8 @@ class _Timeline:
 
     @cached_property
     def decided(self) -> _Numbers:
-        """For each moment, the moment of the row that decides the key's state: the newest of the
-        key's rows so far that is not late."""
+        """For each moment (the index of a row, see the class), the index of the row that decides
+        the key's state at this moment: the key's last row up to here that is not late."""
         return self._latest(self.counts)
 
     @cached_property

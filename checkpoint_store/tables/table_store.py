@@ -314,8 +314,9 @@ class TableStore:
         )
 
     def read_rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """Read the rows of `handle` in `key_groups`. The file is read and verified at once. Raises
-        ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+        """Read the rows of `handle` in `key_groups`. All bytes are read and verified before
+        this method returns. Raises ObjectMissingError, CorruptObjectError,
+        UnsupportedFormatError."""
         return self._files.read(handle, key_groups)
 
     def commit(self, commit: TableCommit, finish: Finish | None = None) -> TableVersion:

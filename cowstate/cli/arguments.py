@@ -29,8 +29,8 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """The parser of a whole number, at least `least`, in the text of an option. The parser raises
-    ArgumentTypeError."""
+    """Return a function that reads an option's text as a whole number. The function raises
+    ArgumentTypeError if the text is not a whole number, or if the number is less than `least`."""
 
     def parse(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
@@ -56,8 +56,8 @@ def add_stopped_query_options(command: argparse.ArgumentParser) -> None:
 
 
 def add_storage_options(command: argparse.ArgumentParser, places: str) -> None:
-    """Add `--storage-options`, the options for fsspec. `places`: what the options reach, as words
-    in the help text, such as "the table"."""
+    """Add `--storage-options`, the options for fsspec. `places`: words of the help text for the
+    locations that the command opens with fsspec, such as "the table"."""
     command.add_argument(
         "--storage-options",
         type=json_object,

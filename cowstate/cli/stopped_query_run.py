@@ -43,8 +43,9 @@ Report = tuple[str, dict[str, object]]
 
 
 def adopt_and_print(arguments: Namespace) -> None:
-    """Run `cowstate adopt`. Raises ConfigurationError and UnsupportedOperationError if the command
-    refuses, and StateNotWrittenError."""
+    """Run `cowstate adopt`. Raises ConfigurationError or UnsupportedOperationError if the command
+    refuses; StateNotWrittenError if the new state cannot be written or differs from the old state,
+    or if the JVM raises an error."""
     run_and_print(arguments, _adopt, StateNotWrittenError)
 
 
@@ -65,8 +66,9 @@ def _adopt(spark: SparkSession, arguments: Namespace) -> Report:
 
 
 def rescale_and_print(arguments: Namespace) -> None:
-    """Run `cowstate rescale`. Raises ConfigurationError and UnsupportedOperationError if the
-    command refuses, and StateNotWrittenError."""
+    """Run `cowstate rescale`. Raises ConfigurationError or UnsupportedOperationError if the command
+    refuses; StateNotWrittenError if the new state cannot be written, or if the JVM raises an
+    error."""
     if arguments.revert == (arguments.partitions is not None):
         raise ConfigurationError(
             "--revert goes back to the former number of partitions: leave --partitions out"

@@ -115,7 +115,8 @@ def demo_session(options: DemoOptions) -> AbstractContextManager[SparkSession]:
 
 
 def start_query(spark: SparkSession, options: DemoOptions) -> StreamingQuery:
-    """Start the stream: a file an epoch, in time order, through the processor into the sink."""
+    """Start the stream. Each epoch reads one input file, in time order; the processor's legs go to
+    the sink."""
     flights = (
         spark.readStream.schema(FLIGHT_SCHEMA)
         .option("maxFilesPerTrigger", 1)

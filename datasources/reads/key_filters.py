@@ -82,9 +82,9 @@ def _column_of(condition: Filter) -> str | None:
 
 
 def _literals_of(condition: Filter) -> KeyValues | None:
-    """All values with which the query may compare the column: the literals that arrived, and the
-    days that Spark may have moved to these literals, see the module. None if the query's own
-    literal is unknown, or if the filter is no comparison."""
+    """All values with which the query may compare the column: the literals of the filter, and for a
+    date also the days that Spark may have replaced by this date, see the module. None if an
+    unchanged literal is unknown, or if the filter is no comparison."""
     match condition:
         case In(_, literals):
             arrived = tuple(literals)
@@ -101,7 +101,7 @@ def _literals_of(condition: Filter) -> KeyValues | None:
             return None
     if any(_is_unknown(literal) for literal in arrived):
         return None
-    return tuple(value for literal in arrived for value in (*_days_moved_to(literal), literal))
+    return tuple(value for literal in arrived for value in (*_days_replaced_by(literal), literal))
 
 
 def _is_unknown(literal: object) -> bool:
@@ -111,8 +111,9 @@ def _is_unknown(literal: object) -> bool:
     return isinstance(literal, str) and _REPLACED_BYTES in literal
 
 
-def _days_moved_to(literal: object) -> list[datetime.date]:
-    """The days that Spark may have moved to the day `literal`, see the module."""
+def _days_replaced_by(literal: object) -> list[datetime.date]:
+    """The days that Spark may have replaced by `literal`, see the module. Empty if `literal` is not
+    a date."""
     if not isinstance(literal, datetime.date) or isinstance(literal, datetime.datetime):
         return []
     days_before = 10 if literal == _FIRST_GREGORIAN_DAY else 1

@@ -59,8 +59,9 @@ class OperatorChannels:
         self._ahead: dict[int, BarrierName] = {}
 
     def arrive(self, barriers: Iterable[BarrierName]) -> None:
-        """Take all barriers that exist now, new and old. Raises CorruptStreamError if the epochs of
-        a subtask arrive out of order, such as epoch 5 after epoch 6."""
+        """Add the new barriers of `barriers`; barriers that an earlier call has added are skipped.
+        Raises CorruptStreamError if the epochs of a subtask arrive out of order, such as epoch 5
+        after epoch 6."""
         new = [name for name in barriers if self._is_new(name)]
         new.sort(key=lambda name: (_writer(name), name.directory.epoch, name.subtask, str(name)))
         for writer, names in groupby(new, _writer):

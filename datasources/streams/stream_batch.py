@@ -176,9 +176,9 @@ class StreamBatch:
         versions: Sequence[int],
         timeline: Sequence[EpochDirectory],
     ) -> bool:
-        """True if the manifest of the epoch has the barrier at `position`, whose own object is
-        gone. Raises ChangesLostError if the channel's changes are gone, too, unless failOnDataLoss
-        is false."""
+        """For a position whose barrier no longer has an object: true if the manifest of the epoch
+        has the barrier, so that the whole epoch has the channel's changes. Raises ChangesLostError
+        if the changes are lost, unless failOnDataLoss is false."""
         url, epoch = self.history.url, position.epoch
         whole = self._checkpoint_at(epoch) if epoch in versions else None
         is_whole = whole is not None and holds(whole, position)

@@ -36,9 +36,9 @@ class KeptState:
 
     `changelogs`: number of changelogs with rows of the key group; `changed`: bytes in changelogs;
     `held`: bytes in all files; `entries`: bytes that a snapshot of all entries would have;
-    `number`: number of entries; `outdated`: bytes that a snapshot makes superfluous, because later
-    changes have replaced or deleted the values. `times`: weight of a changed byte in `outdated` if
-    snapshots are incremental, see `of`.
+    `number`: number of entries; `outdated`: bytes that a snapshot would leave out, because later
+    changes have replaced or deleted the values. `times`: if snapshots are incremental, `outdated`
+    is `times` * `changed` instead, see `of`; otherwise 1.
     """
 
     key_groups: KeyGroupRange

@@ -266,8 +266,8 @@ class _OutputColumn:
 
 
 def _one_array(array: Any) -> pa.Array[Any]:
-    """Return the array of a Series. A Series with values in Arrow memory, such as text in pandas 3,
-    has chunks."""
+    """Return `array` as one array, its chunks joined. Arrow converts a Series whose values are in
+    Arrow memory, such as text in pandas 3, to an array with chunks."""
     if isinstance(array, pa.ChunkedArray):
         return array.combine_chunks()
     whole: pa.Array[Any] = array

@@ -25,7 +25,7 @@ final case class StoreSettings(url: Option[String], options: JObject, retrySecon
 }
 
 object StoreSettings {
-  /** Parts of names of options with secrets, at any place of the name. */
+  /** An option holds a secret if its name, in lower case, contains any of these texts. */
   private val OfSecrets = Seq(
     "secret", "password", "passwd", "passphrase", "token", "credential", "signature",
     "connection_string", "connectionstring", "authorization")

@@ -15,8 +15,9 @@ private[cowstate] final case class Damaged(
     own.map(_.toString).toSeq ++ adopted.map(HdfsStateFile(_, isSnapshot = true).toString)
 
   /**
-   * Add the file of `lineage` that an error names. Returns None if other files cannot replace the
-   * file.
+   * Return these damaged files and, in addition, the file of `lineage` that `error` names. None if
+   * other files cannot replace the file, as for a changelog, or if `error` names no file of
+   * `lineage`.
    */
   def withFileIn(lineage: Lineage, error: CowStateException): Option[Damaged] = {
     val file = error match {

@@ -44,7 +44,10 @@ private[cowstate] object BufferCodec {
   private val MaxArrayBytes = Int.MaxValue - 8
   private val Level = 1
 
-  /** Decode the buffer, with its length prefix, in `length` bytes of `body` from `offset` on. */
+  /**
+   * Return the decoded bytes of a buffer. The buffer begins at `offset` of `body` and takes `length`
+   * bytes, with its length prefix.
+   */
   def decode(body: Array[Byte], offset: Int, length: Int): Array[Byte] = {
     if (length == 0) return Array.emptyByteArray
     val size = ByteBuffer.wrap(body).order(ByteOrder.LITTLE_ENDIAN).getLong(offset)

@@ -111,8 +111,8 @@ private[cowstate] final class GatewayStartException(message: String, cause: Thro
 private[cowstate] final class GatewayKilledException(message: String) extends IOException(message)
 
 /**
- * Raised if the gateway is alive but does not answer. If the gateway answered no request at all,
- * the gateway was ended.
+ * Raised if a living gateway takes no connection, or does not answer in time. Unless the gateway has
+ * answered other requests meanwhile, the gateway was killed before the exception was raised.
  */
 private[cowstate] final class GatewayUnreachableException(message: String, cause: IOException)
   extends IOException(message, cause)

@@ -181,9 +181,10 @@ private final class StoreConversion(
     }
 
   /**
-   * Return the id of a state of checkpoint format 1, if source and target have the same provider.
+   * Return the id of the state that is converted, in checkpoint format 1, where Spark names no id.
    * The new files keep the id, so that readers of the old files can continue from the new files.
-   * None if the provider changes, or if another provider wrote the old files.
+   * None if source and target have different providers, or if the state was adopted: another
+   * provider wrote an adopted state, and the state has no id.
    */
   private def keptUnique: Option[String] =
     if (order.sourceClass != order.targetClass) None

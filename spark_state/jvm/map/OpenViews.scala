@@ -43,7 +43,8 @@ private[cowstate] final class OpenViews(account: MemoryAccount) {
 
   /**
    * Note that the map has dropped, in epoch `at`, a bitmap of `bytes` bytes that existed since
-   * epoch `born`. The bitmap is on the heap, so only the account has to release it.
+   * epoch `born`. The bitmap is on the heap, so there is no memory to free: once no view reads the
+   * bitmap, its bytes are taken off the account.
    */
   def drop(bytes: Long, born: Int, at: Int): Unit = drop(born, at, () => account.release(bytes))
 

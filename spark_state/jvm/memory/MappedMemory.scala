@@ -172,7 +172,10 @@ private object MappedMemory {
   }
 }
 
-/** A file without a name, mapped as a whole. The file grows with the blocks cut from it. */
+/**
+ * A file without a name. All `bytes` bytes are mapped at once, but take room on the disk only as
+ * blocks are cut: a block's part of the file is then filled with zeros.
+ */
 private final class MappedSegment(directory: Path, owner: String, bytes: Long) {
   import MappedSegment._
 

@@ -38,8 +38,9 @@ import org.apache.spark.sql.internal.SQLConf
  * A StatePrefetchExec goes below each operator that looks up the key of each row, and a
  * StateEvictionExec below each operator that evicts old rows. When an evicting operator asks a
  * store for all rows, to find the old rows, the store answers with the old rows alone. A join gets
- * a StateOfJoinExec above, which does the work of both nodes. If a join puts out no old rows, the
- * stores of the join remove most old rows before they answer.
+ * neither node below. A StateOfJoinExec above the join does the work of both nodes. If the join puts
+ * out no old rows, the join's stores remove most old rows by themselves, and the join is shown the
+ * rest.
  *
  * Spark applies the rule after planning the batch and checking the operators, before generating
  * code.

@@ -136,7 +136,7 @@ private[cowstate] object CatalogOptions {
    * datasources.catalog.table_declaration.
    */
   private val Declaration = "declaration"
-  /** Options that give a read other columns than the columns in the catalog. */
+  /** Options that change the columns of a read. The catalog has fixed the columns of its tables. */
   private val OfColumns = Seq(
     "columns", "flattenCollectionTypes", "readChangeFeed",
     "stateVarName", "operatorId", "storeName", "joinSide")

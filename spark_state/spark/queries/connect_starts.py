@@ -72,8 +72,9 @@ class ConnectFiles:
         return [int(name) for name in texts if name.isdecimal()]
 
     def text(self, name: str) -> str | None:
-        """The text of the metadata, or of a log's entry; None if the file is unknown. Reads no
-        file, so call `numbers` of the log first."""
+        """The text of the metadata, or of a log's entry; None if there is no such file. Does not
+        read the file: the constructor has read the metadata, and `numbers(log)` reads the entries
+        of the log."""
         return self._texts.get(name)
 
 

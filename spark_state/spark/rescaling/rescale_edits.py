@@ -93,7 +93,8 @@ def edits_of(plan: RescalePlan, ids: NewIds) -> list[FileEdit]:
 
 
 def _edit(entry: LogEntry, between: _Content, after: _Content) -> FileEdit:
-    """The edit of a file with these changes of the JSON object in its second line."""
+    """The edit of the file of `entry`. `between` and `after`: for each of the two new texts of the
+    file, the keys to replace in the JSON object on the second line."""
     return FileEdit(entry.path, entry.changed(between), entry.changed(after))
 
 

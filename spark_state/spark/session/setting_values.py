@@ -76,7 +76,7 @@ def integer(low: int, high: int = MOST) -> SettingValues:
 
 
 def choice(*words: str) -> SettingValues:
-    """The texts of a setting that allows only `words`."""
+    """One of `words`."""
 
     def parse(key: str, text: str) -> str:
         if text not in words:
