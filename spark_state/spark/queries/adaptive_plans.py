@@ -26,7 +26,7 @@ def turn_adaptive_plans_off(spark: SparkSession) -> Callable[[], None]:
     Other queries may be affected: a query without operators that another thread of the session
     starts meanwhile; and later queries, if a server of Spark Connect does not answer the returned
     function."""
-    if ADAPTIVE_KEY in spark.conf.getAll:
+    if spark.conf.get(ADAPTIVE_KEY, None) is not None:
         return lambda: None
     spark.conf.set(ADAPTIVE_KEY, "false")
 
