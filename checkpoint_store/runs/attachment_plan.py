@@ -31,7 +31,12 @@ from checkpoint_store.errors import PartialEpochError
 from checkpoint_store.runs.checkpoint_location import owner_of
 from checkpoint_store.runs.rival_checkpoints import AreSame, Completed, whole_rivals
 from checkpoint_store.runs.run_errors import NoEpochToAttachError, RunChoiceError
-from checkpoint_store.runs.run_lineage import RunLineage, lineage_of, timeline_of
+from checkpoint_store.runs.run_lineage import (
+    RunLineage,
+    lineage_of,
+    reached_by_run,
+    timeline_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +308,7 @@ def _cuts(
     None: there is no such epoch, or some committed epochs do not count in this store. The epoch
     under way is not cut, unless the run has noted that Spark committed the epoch.
     """
-    noted = {name.run.number: name.first_epoch for name in runs.begun if name.way == "reached"}
+    noted = reached_by_run(runs.begun)
     newest = {} if base is None else {base.run_number: base}
     for each in sorted(runs.written, key=lambda each: each.epoch):
         is_open = each.epoch == under_way and noted.get(each.run_number, -1) <= each.epoch

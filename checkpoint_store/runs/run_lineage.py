@@ -116,17 +116,27 @@ def left_behind(
     return tuple(each for each in reversed(led_to) if each not in live)
 
 
+def reached_by_run(begun: Iterable[BegunName]) -> dict[int, int]:
+    """For each run number with `reached` notes, the latest epoch that the notes name. A store may
+    list the notes in any order."""
+    reached: dict[int, int] = {}
+    for name in begun:
+        if name.way == "reached":
+            reached[name.run.number] = max(name.first_epoch, reached.get(name.run.number, -1))
+    return reached
+
+
 def _scan_of(begun: Iterable[BegunName], written: Iterable[EpochDirectory]) -> _Scan:
     names = [*begun]
     starts = {name.run.number: name for name in names if name.is_start}
-    return _Scan(starts, (name for name in names if not name.is_start), written)
+    return _Scan(starts, [name for name in names if not name.is_start], written)
 
 
 class _Scan:
     def __init__(
         self,
         begun: Mapping[int, BegunName],
-        said: Iterable[BegunName],
+        said: Sequence[BegunName],
         written: Iterable[EpochDirectory],
     ) -> None:
         self._begun = begun
@@ -134,14 +144,14 @@ class _Scan:
         for directory in sorted(set(written), key=lambda each: each.epoch, reverse=True):
             self._epochs.setdefault(directory.run_number, []).append(directory.epoch)
         self._reach = {number: epochs[0] for number, epochs in self._epochs.items()}
+        for number, epoch in reached_by_run(said).items():
+            self._reach[number] = max(epoch, self._reach.get(number, -1))
         # By run and older run: the last epoch of the older run that the run has cut off.
         self._cuts: dict[int, dict[int, int]] = {}
         for name in said:
-            number = name.run.number
-            if name.way == "reached":
-                self._reach[number] = max(name.first_epoch, self._reach.get(number, -1))
-            elif name.base is not None:
-                self._cuts.setdefault(number, {})[name.base.run_number] = name.base.epoch
+            if name.way == "cut" and name.base is not None:
+                of_run = self._cuts.setdefault(name.run.number, {})
+                of_run[name.base.run_number] = name.base.epoch
         # By run: the run that counted last before the run began to count; 0 for none.
         self._before: dict[int, int] = {}
 

@@ -79,6 +79,13 @@ def test_an_epoch_that_may_be_under_way_is_not_cut_off() -> None:
     assert attachment([FIRST], {1: range(6)}, 5).cuts == (EpochDirectory(5, 1),)
 
 
+def test_the_epoch_under_way_is_cut_if_a_note_of_the_run_says_that_it_is_committed() -> None:
+    """The later of two notes decides, in whatever order the store lists the notes."""
+    notes = [begun(1, reached, None, "reached") for reached in (3, 7)]
+    for listed in (notes, notes[::-1]):
+        assert attachment([FIRST, *listed], {1: range(7)}, 5).cuts == (EpochDirectory(6, 1),)
+
+
 def test_epochs_that_spark_left_out_are_passed_over() -> None:
     assert base_of([FIRST], {1: {0: "a", 3: "b"}}, 7) == (1, 3)
     assert base_of([FIRST], {1: {0: "a", 3: "b", 6: None}}, 7) == (1, 3)
