@@ -78,8 +78,8 @@ def history_in(
 
 
 def _name_of(store: ObjectStore, state: str | ProviderStore | None) -> str | None:
-    """Return the name of a state. Raises StateChoiceError for a ProviderStore, because a table and
-    an operator choose by name only."""
+    """Return the name of a state. Raises StateChoiceError for a ProviderStore, which cannot choose
+    a state of a table or of a Python operator."""
     if isinstance(state, ProviderStore):
         choice = f"store {state.name!r} of operator {state.operator_id}"
         raise StateChoiceError(store.url, choice)

@@ -1,8 +1,8 @@
 """Stable hash from a key to a key group, the same in the JVM and in Python.
 
-A key is the tuple of its grouping columns. The hash is Spark's `xxhash64(columns…)`: XXH64 with
-seed 42. Each column is hashed with the hash of the columns before as seed; a null leaves the hash
-unchanged. A column is hashed as these bytes, little endian:
+A key is the tuple of its grouping columns. The hash is Spark's `xxhash64(columns…)`: XXH64 of the
+first column with seed 42, then XXH64 of each further column with the preceding hash as seed. A null
+leaves the hash unchanged. A column is hashed as these bytes, little endian:
 
     boolean, byte, short, integer, date   4 bytes (false/true = 0/1, date = days since 1970-01-01)
     long, timestamp, timestamp_ntz        8 bytes (timestamps = microseconds since 1970-01-01)

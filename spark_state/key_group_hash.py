@@ -3,7 +3,8 @@
 XXH64 of 4 or 8 bytes is a dozen operations on 64-bit numbers, so columns of fixed width are hashed
 as arrays. The seed of a row is the row's hash so far, so the seeds are an array, too. Strings,
 binaries and decimals above 18 digits are hashed value by value. The fields of a struct are hashed
-one after the other, and so are the first, second and further elements of all arrays.
+one after the other. Of a column of arrays, first the first elements of all arrays are hashed, then
+all second elements, and so on.
 """
 
 from __future__ import annotations

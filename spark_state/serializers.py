@@ -48,7 +48,8 @@ def _canonical_types(field: Any, codec: Codec) -> set[type]:
 class StructSerializer:
     """Serializer for values of one struct type: check, copy, write to Arrow, read from Arrow.
     `struct_type`: the Arrow struct. `owner`: name for errors ("state 'count'"). `forms`: Python
-    forms of the values; by default the forms in state, but a nested struct is a plain tuple."""
+    forms of the values. With the default, nested structs are tuples, and all other values have the
+    forms of values in state."""
 
     def __init__(self, struct_type: pa.StructType, owner: str, forms: Forms = PLAIN_FORMS) -> None:
         self.struct_type = struct_type

@@ -47,8 +47,8 @@ _telling_where_input_went = partial(telling_where, "the input", _LIMIT)
 class SpillFile:
     """Tables in a file without a name in `folder`. Write all tables before the call of `tables`.
 
-    `telling`: returns, for `folder`, the context manager that raises the error if the disk refuses
-    bytes.
+    `telling(folder)`: returns a context manager that raises an error with the folder's name if the
+    disk refuses bytes.
     """
 
     def __init__(self, folder: str, telling: TellingWhere = _telling_where_input_went) -> None:

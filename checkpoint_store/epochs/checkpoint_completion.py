@@ -11,8 +11,8 @@ subtasks may be last at the same time: each checks first if another subtask has 
 same object.
 
 The name of a group or manifest holds the sum of the barriers' attempts and the summary of the
-barriers; the name of a group also holds the base epoch. So a host goes on without reading a group
-or a manifest.
+barriers; the name of a group also holds the base epoch. So a listing shows all that a host needs
+to know, and the host need not read the groups or the manifest.
 
 A subtask may publish two barriers of an epoch, from two hosts. The later attempt counts. If a
 manifest was written without the later attempt, a second manifest with the later attempt follows. As
@@ -200,8 +200,8 @@ def _sum_of_attempts(barriers: Iterable[Barrier]) -> int:
 
 
 def _attempts(names: Iterable[BarrierName]) -> int:
-    """The sum of the newest attempts of all subtasks. The barriers that count have the same sum of
-    attempts, unless a zombie wrote a barrier."""
+    """The sum of the barriers' attempts, with only the latest attempt of each subtask. A group or
+    manifest written from these barriers has this sum in its name."""
     latest: dict[int, int] = {}
     for name in names:
         latest[name.subtask] = max(name.attempt, latest.get(name.subtask, 0))
@@ -211,10 +211,13 @@ def _attempts(names: Iterable[BarrierName]) -> int:
 def _are_written(
     written: Iterable[ManifestName | GroupName], attempts: int, *, is_contested: bool
 ) -> bool:
-    """True if nothing is left to write: an object in `written` has the sum `attempts` in its name.
-    If the epoch is contested (a subtask published more than one barrier), at least one object in
-    `written` must also call the epoch contested in its summary. An object without a summary in its
-    name is taken to call the epoch contested."""
+    """True if an object in `written` has the sum `attempts` in its name, so no further object must
+    be written.
+
+    If the epoch is contested (a subtask published more than one barrier), an object in `written`
+    must also say in its name that the epoch is contested. A name without a summary counts as such
+    a name.
+    """
     names = [*written]
     says_contested = any(name.summary is None or name.summary.is_contested for name in names)
     return any(name.attempts == attempts for name in names) and says_contested >= is_contested

@@ -1,8 +1,8 @@
 """A subtask's part of a completed checkpoint. Pure.
 
 A share holds the barriers of all former owners of the subtask's key groups, and the summary of all
-barriers. With many subtasks, the barriers are in a few group objects, and the other group objects
-are not read.
+barriers. With many subtasks, the checkpoint's barriers are in many group objects. Only the group
+objects with barriers of these owners are read.
 """
 
 from __future__ import annotations

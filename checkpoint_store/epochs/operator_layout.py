@@ -123,8 +123,8 @@ class BegunName:
     - `reached`: a second object of a run. Spark has committed all epochs of the run before
       `first_epoch`, with the run's results;
     - `cut`: a further object of a run that took the query back. The object notes how far an older
-      run had come, because the driver of the older run may still be alive. `base`: the older run,
-      and its last epoch at that time. See run_lineage.
+      run had come, because the driver of the older run may still be alive. In this object, `base`
+      is not a base, but the older run and its last epoch at that time. See run_lineage.
 
     `checkpoint`: 12 hex digits for the location of the query's checkpoint, None if not known.
     """

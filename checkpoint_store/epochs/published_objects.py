@@ -83,8 +83,8 @@ class PublishedObjects:
         return [*list_named(self._store, object_names.MANIFESTS, layout.parse_manifest, prefix)]
 
     def manifests_until(self, epoch: int) -> list[ManifestName]:
-        """The names of the manifests of an epoch and of the preceding epoch. Costs one listing, but
-        two listings for one epoch in ten."""
+        """The names of the manifests of an epoch and of the preceding epoch. Costs one listing. If
+        the epoch is a multiple of 10, costs two listings."""
         epochs = {max(epoch - 1, 0), epoch}
         # Nine times of ten the names of both epochs share the first 18 digits. Few other names do.
         prefixes = {layout.manifest_prefix(number)[:-2] for number in epochs}

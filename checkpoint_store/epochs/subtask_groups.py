@@ -35,7 +35,7 @@ class SubtaskGroups:
     digits: int = 2
 
     def of(self, parallelism: int) -> list[SubtaskGroup]:
-        """The groups of `parallelism` subtasks; a single group if there are few, see `are_many`."""
+        """The groups of `parallelism` subtasks. Few subtasks are a single group."""
         if not self.are_many(parallelism):
             return [SubtaskGroup(0, parallelism - 1)]
         return [

@@ -1,7 +1,8 @@
-"""Databases in an object store: tables, each uploaded once, and the object that names the tables.
+"""Databases in an object store: uploads a database from a local directory, and fetches it again.
 
-A database in a local directory becomes a handle with parts, and a handle becomes a local directory
-again. A table never changes, so the snapshots of a database share their common tables.
+Each table of the database becomes an object, and one more object describes the database. The
+StateHandle of the database names all these objects. A table never changes, so a table is uploaded
+once, and all snapshots that contain the table share the object.
 """
 
 from __future__ import annotations

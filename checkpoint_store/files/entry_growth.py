@@ -31,8 +31,8 @@ _GROWTH = b"cowstate.growth"
 
 
 def with_growth(rows: pa.Table, growth: Mapping[str, Mapping[int, int]]) -> pa.Table:
-    """Add a note of the growth of states to the metadata of `rows`. Return `rows` unchanged if
-    `growth` is empty."""
+    """Note the growth of states in the metadata of the schema of `rows`. `growth`: by state and key
+    group, the number of added entries. Return `rows` unchanged if `growth` is empty."""
     if not growth:
         return rows
     pairs = {state: _pairs(of_state) for state, of_state in growth.items()}
@@ -48,8 +48,8 @@ def _pairs(of_state: Mapping[int, int]) -> tuple[list[int], list[int]]:
 
 
 def noted_growth(schema: pa.Schema) -> Growth:
-    """Return the growth that is noted in a file's schema; empty if the schema has no note. Raises
-    ValueError for an invalid note."""
+    """Read the note of `with_growth` from a file's schema: the number of added entries, by state
+    and key group. Empty if the schema has no note. Raises ValueError for an invalid note."""
     noted = (schema.metadata or {}).get(_GROWTH)
     if noted is None:
         return {}

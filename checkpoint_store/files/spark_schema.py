@@ -110,8 +110,8 @@ class StructType:
 
     @property
     def layout(self) -> tuple[SparkType, ...]:
-        """The types of the fields without names, at every depth: the bytes of a row depend only on
-        the types."""
+        """The types of the fields. The names of fields are left out at every depth, because the
+        bytes of a row depend only on the types."""
         return tuple(_nameless(field_type) for _, field_type in self.fields)
 
 

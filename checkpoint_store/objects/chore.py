@@ -1,11 +1,13 @@
 """Background work that may fail without harm: the schedule of tries, and the lines in the log.
 
-    number      0   1   2   4   8   16   32   64   96  ...
-    failures    1   2   3   4   5    6    7    8    9        of a chore that fails each time
+The caller counts its own work, such as the versions of a table, and passes the current number. A
+chore that fails each time is tried at these numbers:
 
-The count of failures alone decides when the chore is due, so a process that continues the work of
-another process needs only the count. The caller chooses the meaning of the number: versions of a
-table, clean-ups of a store.
+    number                      0   1   2   4   8   16   32   64   96  ...
+    failures after this try     1   2   3   4   5    6    7    8    9
+
+The schedule depends only on the number of failures. So a process that continues the work of another
+process needs only this number.
 
 The first failure since the chore last worked is logged as a warning. A process that continues the
 count of another process does not warn, because the other process has logged a failure.

@@ -65,9 +65,10 @@ class SweptObjects(Protocol):
 
 
 def time_of_store(store: ObjectStore, now: float) -> float:
-    """Return the time of the clock that dates the objects of a store, at most `now`, in seconds
-    since 1970. The function puts an object to see its date. A machine's own clock may be ahead, and
-    would make the newest objects of other writers look old."""
+    """Return the current time by the clock that dates the objects of a store, in seconds since
+    1970. If the store's clock is ahead of `now`, or unknown, return `now`. The function puts an
+    object to see its date. A machine's own clock may be ahead, and would make the newest objects of
+    other writers look old."""
     name = f"{UNPUBLISHED}/{_CLOCK}-{uuid4().hex}"
     store.put(name, b"")
     dated = [info.modified for info in store.list(UNPUBLISHED, name.rpartition("/")[2])]

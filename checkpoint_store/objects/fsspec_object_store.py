@@ -125,8 +125,9 @@ class FsspecObjectStore:
             return data if len(data) <= length else data[start : start + length]
 
     def _ends_by(self, name: str, start: int) -> bool:
-        """Return True if an object certainly has no byte from `start` on. Clients have many errors
-        for a range that begins at the end or later, and the same errors may mean something else."""
+        """Return True if the object is known to end at `start` or earlier. The error of a failed
+        read does not tell, because clients raise many errors for a range behind the end, and raise
+        the same errors for other reasons."""
         with suppress(Exception):
             return int(self._filesystem().info(self._path(name))["size"]) <= start
         return False
@@ -217,8 +218,8 @@ def _single_request(client: type) -> dict[str, int]:
 
 
 def _note_no_conditional_create(url: str) -> None:
-    """Log a warning, and remember that this store cannot create an object on the condition that the
-    name is free."""
+    """Log a warning, and remember that this store has no conditional create: the store cannot
+    refuse to create an object whose name is taken."""
     _without_conditional_create.add(url)
     _log.warning(
         "%s answers that it cannot create an object on the condition that its name is free "

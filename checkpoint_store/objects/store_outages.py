@@ -49,8 +49,9 @@ class StoreOutages:
             outage.failing += 1
 
     def ends(self, url: str, now: float, *, failed: bool, is_answered: bool) -> None:
-        """Record the end of a call. `failed`: the call was reported to `fails`; `is_answered`: the
-        call was neither given up nor interrupted. Costs one look-up if there is no outage."""
+        """Record the end of a call. `failed`: the caller has called `fails` for this call;
+        `is_answered`: the store answered, so the call was neither given up nor interrupted. Costs
+        one look-up if there is no outage."""
         if url not in self._outages:
             return
         with self._lock:

@@ -1,12 +1,11 @@
 """Lets the operators of a query go on from an earlier epoch, or from another checkpoint location.
 
-attachment_plan decides from which epoch each operator goes on. Attaching changes no existing
-object. Attaching registers a run without epochs, and writes an object under `begun/`, which says
-that the run took the query back to the base, the epoch from which the operator goes on. The object
-has these effects:
+attachment_plan chooses the base, the epoch from which an operator goes on. Attaching changes no
+existing object. Attaching registers a run without epochs, and writes an object under `begun/`,
+which says that the run took the query back to the base. The object has these effects:
 
 - The epochs after the base that other runs have written do not count any more.
-- A run still alive is over (I9).
+- If a run of the query is still alive, the run has to stop (I9).
 - Later runs have to name the new location.
 
 An old driver of the same checkpoint may still be alive and write more epochs. These epochs compete
@@ -56,8 +55,9 @@ def owner_location(store: ObjectStore, runs: StoredRuns) -> str | None:
 def attach_all(
     stores: Sequence[ObjectStore], attachments: Sequence[Attachment], run_id: str, checkpoint: str
 ) -> list[Run | None]:
-    """Let the operators of a query go on from their bases with the checkpoint at location
-    `checkpoint`. Return the new run of each operator, None for a store that needs no change.
+    """Attach the operators of a query to the checkpoint at location `checkpoint`: each operator
+    goes on from the base in its attachment. Return the new run of each operator, None for a store
+    that needs no change.
 
     If the work stops between two operators, decide and attach all operators again: operators
     already attached need no change.
@@ -76,8 +76,8 @@ def attach_all(
 
 
 def attach(store: ObjectStore, attachment: Attachment, run_id: str, checkpoint: str) -> Run | None:
-    """Let one operator go on from its base with the checkpoint at location `checkpoint`. Return the
-    new run, None if the store needs no change."""
+    """Attach one operator to the checkpoint at location `checkpoint`: the operator goes on from the
+    base in `attachment`. Return the new run, None if the store needs no change."""
     if not attachment.is_needed:
         return None
     run = CompletedCheckpointStore(store).runs.register(run_id)

@@ -2,10 +2,14 @@
 
 `deletion` defines the words. An object of cowstate under `epochs/` is needed in these cases:
 
-    state file      a manifest names the file, or a barrier of an epoch and run without manifest
+    state file      a manifest names the file; or a barrier names the file, and the epoch of the
+                    barrier has no manifest yet
     barrier         a manifest was written from the barrier, or the epoch has no manifest yet
-    barrier group   the epoch and run has a manifest, or may still get a manifest
+    barrier group   the epoch has a manifest, or may still get a manifest
     sign of life    never, see sign_of_life
+
+If several runs wrote an epoch, each run has its own manifests of the epoch. For a barrier or a
+barrier group, only the manifests of the run that wrote the object count.
 
 A barrier group is an object with the barriers of several subtasks, see checkpoint_completion.
 

@@ -148,8 +148,9 @@ class OperatorHistory:
         return self._listed.timeline
 
     def left_behind(self, read: EpochDirectory) -> tuple[EpochDirectory, ...]:
-        """Of `read` and the epochs that led to `read`: the epochs that are no longer on the live
-        timeline, oldest first. Uses the listing of the last call of `versions`."""
+        """The epochs up to `read` that the live timeline no longer has, oldest first; empty if
+        `read` is on the live timeline. See run_lineage.left_behind. Uses the listing of the last
+        call of `versions`."""
         return left_behind(self._listed.begun, self._listed.written, read)
 
     def are_same(self, newer: EpochDirectory, older: EpochDirectory) -> bool | None:
@@ -311,9 +312,12 @@ class OperatorHistory:
 def absent_epoch(
     history: StateHistory, version: int, versions: Sequence[int]
 ) -> VersionNotRetainedError:
-    """The error of `StateHistory.absent` for an epoch. Spark may leave out an epoch, so a gap alone
-    does not show that an epoch is missing. The absent epoch counts as missing if the next epoch in
-    the store has a base in the gap: the absent epoch or a later epoch."""
+    """The error of `StateHistory.absent` for an epoch.
+
+    An epoch that is not in the store need not be lost, because Spark may leave out an epoch. The
+    epoch counts as lost if the next epoch in the store started from this epoch, or from a later
+    epoch that is not in the store either.
+    """
     place = bisect_left(versions, version)
     if 0 < place < len(versions):
         base = history.at(versions[place]).base

@@ -64,7 +64,8 @@ class EpochNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubtaskProgress(EpochNumbers):
-    """The progress of one subtask in one epoch, in the numbers of EpochNumbers."""
+    """The progress of one subtask in one epoch: the numbers of EpochNumbers for this subtask.
+    `subtask`: the number of the subtask, from 0."""
 
     subtask: int
 

@@ -313,8 +313,8 @@ class ProviderFiles:
         return None if state.unique == _EMPTY_UNIQUE else state
 
     def partitions_of_batch(self, state: StateId) -> int | None:
-        """The number of partitions in the batch that made a state, if the state was rescaled since;
-        None if not."""
+        """The number of partitions in the batch that made a state, if the state was rescaled after
+        the batch. None if the state was not rescaled."""
         return next((file.former for file in reversed([*self._replacing(state)])), None)
 
     def _replacing(self, state: StateId) -> Iterator[ProviderFileName]:

@@ -89,8 +89,12 @@ class _ListedCheckpoint:
 
 @dataclass
 class ProviderHistory:
-    """The StateHistory of one store of an operator. `files`: the object store that has the store's
-    files now. `open_place`: opens another object store if the files are moved."""
+    """The StateHistory of one store of an operator of a query.
+
+    `checkpoint`: the query's checkpoint. `store`: the operator and its store. `files`: the object
+    store that has the state files now, often the checkpoint itself. `open_place`: opens the new
+    object store after the state files were moved.
+    """
 
     checkpoint: ObjectStore
     store: ProviderStore
@@ -245,8 +249,8 @@ class ProviderHistory:
             yield partition, partition.state_at(batch + 1, ids, partitions)
 
     def _refreshed(self, *, anew: bool = False) -> _ListedCheckpoint:
-        """List the commits. Files are listed again only if the commits have changed, or `anew`;
-        with `anew` the place of the files is looked up, too."""
+        """List the commits, and if the commits have changed, the files of partition 0. `anew`:
+        list these files in any case, after looking up again which object store has the files."""
         if anew:
             self.files = state_files(self.checkpoint, self.open_place)
         listed, commits = self._listed, listed_commits(self.checkpoint)

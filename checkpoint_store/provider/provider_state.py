@@ -122,7 +122,7 @@ class PartitionReader:
 
     def partitions_of_batch(self, version: int) -> int | None:
         """The number of partitions in the batch that made a version, if the version was rescaled
-        since; None if not, or if the version has no file."""
+        after the batch. None if the version was not rescaled."""
         if not self.files.is_rescaled_at(version):
             return None
         return self.files.partitions_of_batch(self.state_at(version, None))

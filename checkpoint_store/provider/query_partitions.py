@@ -39,9 +39,9 @@ class QueryPartitions:
         raise ObjectMissingError(self.checkpoint.url, f"{OFFSETS}/{max(batch, 0)}")
 
     def of_all(self, batch: int) -> int | None:
-        """The number of partitions of a query that was never rescaled. Every entry has the same
-        number, so an entry that was already read is enough; otherwise the entry of `batch` is read.
-        None if no entry has a number. Raises CorruptObjectError."""
+        """The number of partitions of a query that was never rescaled, so all entries have the same
+        number. If no entry with a number has been read yet, the entry of `batch` is read. None if
+        this entry is missing or has no number. Raises CorruptObjectError."""
         read = (number for number in [*self._read.values()] if number is not None)
         return next(read, None) or self.noted(batch)
 

@@ -7,9 +7,9 @@
     state/<operator>/_metadata/metadata      v1         an operator and its stores
     state/<operator>/_metadata/v2/<batch>    v2         the same for a transformWithState
 
-The second line has the same entries in all versions known to cowstate; later versions add entries.
-Nobody can know the meaning of an unknown version, so a file of an unknown version is an error.
-Source: OffsetSeqLog, CommitLog and OperatorStateMetadataUtils of Spark 4.3.
+Each of these versions keeps the entries of the JSON of the version before, and may add entries. So
+one parser reads all these versions. A later version is an error, because its entries may mean
+something else. Source: OffsetSeqLog, CommitLog and OperatorStateMetadataUtils of Spark 4.3.
 """
 
 from __future__ import annotations

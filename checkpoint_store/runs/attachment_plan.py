@@ -187,9 +187,12 @@ def _attachment(
 
 
 def _began_after(runs: StoredRuns, committed: int) -> bool:
-    """True if the operator needs no epoch up to batch `committed`: no batch is committed, or the
-    operator has no epoch, or the operator's oldest epoch is a later epoch that started from
-    nothing."""
+    """True if the operator begins with nothing, because it had no epoch up to batch `committed`:
+
+    - no batch is committed, or
+    - the operator has no epoch, or
+    - the operator's oldest epoch is later than `committed`, and started from an empty state.
+    """
     if committed < 0:
         return True
     oldest = min(runs.written, key=lambda each: (each.epoch, each.run_number), default=None)
@@ -212,8 +215,9 @@ def _certain(runs: StoredRuns, lineage: RunLineage, committed: int) -> tuple[Epo
 def _newest_whole(
     runs: StoredRuns, timeline: Iterable[EpochDirectory], committed: int
 ) -> list[EpochDirectory]:
-    """The newest whole epoch up to batch `committed`; two entries if two runs wrote different
-    states. Raises PartialEpochError if there is only a part of the epoch (I5)."""
+    """The newest whole epoch of the timeline, up to batch `committed`; empty if there is none. The
+    list has several entries if several runs wrote the epoch with different states. Raises
+    PartialEpochError if only parts of the epoch were published (I5)."""
     counting = (each for each in timeline if each.epoch <= committed)
     for _, directories in groupby(counting, key=lambda each: each.epoch):
         if whole := whole_rivals(directories, runs.completed, runs.are_same):
@@ -304,9 +308,9 @@ def _cuts(
     """The cuts of an Attachment: for each run with epochs after the base, the run's last epoch.
 
     The run of the base always has a cut: the base itself, if the run has no later epoch.
-    `under_way`: the epoch after the last committed batch, if a driver may still commit that epoch.
-    None: there is no such epoch, or some committed epochs do not count in this store. The epoch
-    under way is not cut, unless the run has noted that Spark committed the epoch.
+    `under_way`: the epoch after the last committed batch, if a driver may still commit the epoch.
+    This epoch is not cut, unless the run has noted that Spark committed the epoch. None: all epochs
+    after the base are cut.
     """
     noted = reached_by_run(runs.begun)
     newest = {} if base is None else {base.run_number: base}

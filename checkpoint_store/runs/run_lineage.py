@@ -31,8 +31,8 @@ goes on from the base, and belongs to the same checkpoint. The epoch after the l
 is not cut if the epoch may have been under way, because a driver may still commit the epoch.
 
 At its start, a run checks that no older run has gone past the new run's first epoch, see
-epoch_bases. So if an older run has gone past this epoch later, the older run was still alive
-when the new run began. A contradiction lasts until the query is taken back: to an epoch that both
+epoch_bases. So an older run that goes past this epoch afterwards was still alive when the new run
+began. A contradiction lasts until the query is taken back: to an epoch that both
 runs have in common, or to an epoch of a run chosen by the user.
 
 The timeline starts with the run that counts last and follows the bases of runs (I4): the epochs of
@@ -107,9 +107,13 @@ def timeline_of(
 def left_behind(
     begun: Iterable[BegunName], written: Iterable[EpochDirectory], read: EpochDirectory
 ) -> tuple[EpochDirectory, ...]:
-    """The epochs that led to `read`, `read` included, and are not on the live timeline any more;
-    oldest first. Empty if `read` is still on the timeline. Otherwise the query went back, or Spark
-    committed another run's epoch."""
+    """The epochs up to `read` that the live timeline no longer has, oldest first; empty if `read`
+    is on the live timeline.
+
+    The epochs up to `read` are `read` itself, its base, the base of its base, and so on. The live
+    timeline lacks some of these epochs if the query was taken back, or if Spark committed the same
+    epoch of another run.
+    """
     scan = _scan_of(begun, written)
     live = {*scan.lineage().epochs}
     led_to = [each for each in scan.chain(read.run_number) if each.epoch <= read.epoch]
@@ -209,10 +213,9 @@ class _Scan:
     def _earlier(
         self, contradiction: Contradiction | None, older: int, newer: int
     ) -> Contradiction | None:
-        """The contradiction that begins first: `contradiction`, or the contradiction between run
-        `newer` and run `older`, which is past the first epoch of `newer`. The two runs do not
-        contradict each other if `newer` is not past its own first epoch: then `newer` is a
-        stray."""
+        """Compare run `newer` with run `older`, which is past the first epoch of `newer`. If
+        `newer` is past its first epoch, too, the runs contradict each other; otherwise `newer` is a
+        stray. Return the earlier contradiction: this contradiction or `contradiction`."""
         first = self._first_epoch(newer)
         if self._reach[newer] <= first:
             return contradiction

@@ -49,8 +49,8 @@ _IN_FILES = {
 
 def element_fields(kind: str, shown: Sequence[pa.Field[Any]]) -> list[pa.Field[Any]]:
     """The columns that the row of an element has in addition to the key columns. `shown`: the value
-    columns of the state as users see them, for a list or map the one column with the list or
-    map."""
+    columns of the state as users see them. A list or map state has one value column, with the
+    whole list or map."""
     element_type, value_type = pa.int64(), pa.struct(list(shown))
     if kind != "value":
         collection: Any = shown[0].type
@@ -132,8 +132,8 @@ def are_last(
 ) -> npt.NDArray[np.bool_]:
     """Flag the last row of each element, unless a later row clears the element's key. `owners`: for
     each row, the number of the row's key. `elements`: for each row, the number of the row's
-    element; elements of different keys have different numbers. All numbers are small, because
-    arrays with a place for each number are made."""
+    element; elements of different keys have different numbers. Numbers must be small: the function
+    makes arrays as long as the greatest number."""
     places = np.arange(len(owners))
     last_clear = np.full(owners.max(initial=-1) + 1, -1)
     np.maximum.at(last_clear, owners[clears], places[clears])

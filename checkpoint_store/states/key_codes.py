@@ -1,6 +1,7 @@
 """Keys as numbers, to group rows. Pure.
 
-Null equals null, NaN equals NaN. Columns are dictionary-encoded, so no two keys get one number.
+Equal keys get the same number, and different keys get different numbers. Null equals null, and NaN
+equals NaN.
 """
 
 from __future__ import annotations

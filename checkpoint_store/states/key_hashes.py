@@ -52,7 +52,7 @@ class KeySieve:
         return sieve
 
     def passing(self, rows: pa.Table) -> pa.Table:
-        """The rows that pass, in order."""
+        """The rows of `rows` that pass the filter, in the same order."""
         return rows.filter(pa.array(self.flags[self._places(rows)]))
 
     def _places(self, rows: pa.Table) -> npt.NDArray[np.int64]:

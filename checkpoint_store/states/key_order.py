@@ -1,7 +1,8 @@
 """Rows in the order of their keys. Pure.
 
-Rows are sorted by the hash of the key, because sorting numbers takes less time than numbering the
-keys of rows. Different keys with one hash are rare, and only the rows of such keys are numbered.
+Rows are sorted by the hash of the key, because hashing keys is faster than numbering keys with
+`key_codes`. Different keys rarely have the same hash. Only the rows of such keys are numbered with
+`key_codes`, and sorted by number.
 """
 
 from __future__ import annotations

@@ -182,8 +182,9 @@ class KnownStates:
         return file_bytes < (most_bytes if too_large is None else min(most_bytes, too_large))
 
     def put(self, part: StatePart, state: KnownState, file_bytes: int, most_bytes: int) -> None:
-        """Keep a state in place of the known state of the same version, if the state is within the
-        bound."""
+        """Keep a state of a part, in place of the known state of the same version. If the state is
+        larger than `most_bytes`, keep no state of the part. `file_bytes`: the length of the state's
+        files."""
         with self._lock:
             others = [s for s in self._states.pop(part, ()) if s.version != state.version]
             if state.nbytes > most_bytes:

@@ -192,9 +192,9 @@ def fold_changes(
     """The changes that each version in `rows` made to `base`: columns of the state, `_change_type`,
     `_commit_version`. `names`: the wanted columns of the state; None means all.
 
-    `base` has the rows of the state before these versions, with tombstones. Rows of keys that are
-    not in `rows` have no effect. `rows` are in the order of their versions. The change of a key in
-    a version is one of
+    `base` has the rows of the state before these versions, with tombstones. `base` may have rows of
+    keys that are not in `rows`: such rows have no effect. `rows` are in the order of their
+    versions. The change of a key in a version is one of
 
         insert                              the key was not there
         update_preimage, update_postimage   a value has changed
@@ -325,7 +325,8 @@ class _Timeline:
         return self.rules.ignores_nulls and name in self.rules.value_names
 
     def _kept(self, moments: _Numbers, name: str) -> Any:
-        """The values of a column at some moments. A null in the column keeps the former value."""
+        """The values of a column at some moments: the value last written, ignoring nulls, because
+        a null keeps the former value. Null if no value was written since the key was born."""
         column: Any = self.rows[name]
         valid = pc.is_valid(column).to_numpy()[self.order]
         # The last row that wrote the column. A row of another key, or from before the last delete,

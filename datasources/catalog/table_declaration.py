@@ -88,7 +88,7 @@ def _parsed_read(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
 def _check_only_read(written: SinkOptions, *, is_placed: bool) -> None:
     """Check the declaration of a table that can only be read, because its columns differ from the
     columns in the store, such as a change feed. Raises ConfigurationError if the declaration has
-    keys, and if it has no path."""
+    keys, or if the declaration has no path."""
     if written.keys or not is_placed:
         raise ConfigurationError(
             "options readChangeFeed, columns and flattenCollectionTypes are for a table that is "

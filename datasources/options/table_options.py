@@ -68,7 +68,7 @@ class SinkOptions:
     keys: the key columns, in order; empty: the key columns of the table.
     sequence_by: the column whose greatest value wins.
     delete_when: a boolean column, or a predicate; a row with value true deletes its key.
-    ignore_null_updates: True if a null in a row keeps the value that its key has in the column.
+    ignore_null_updates: True if a null in a row does not overwrite the value in the table.
     max_parallelism: number of key groups; fixed when a table is created.
     merge_schema: True if rows may bring new columns.
     on_duplicate: the winner among several rows of a key in one batch, if there is no sequence_by.
@@ -77,7 +77,7 @@ class SinkOptions:
     min_versions_to_retain: at least this many newest versions stay readable.
     auto_compact_bytes: most bytes of files that the query folds into one file before a commit; 0:
     the query folds no files.
-    orphan_grace_seconds: a file that no version names is deleted once the newest file of its batch
+    orphan_grace_seconds: files that no version names are kept until the newest file of their batch
     is this many seconds old.
     given: the fields that the user has set; the other fields have their defaults.
     """
@@ -110,8 +110,8 @@ class ReaderOptions:
     read_change_feed: read changes instead of state, from starting_version or starting_timestamp to
     ending_version or ending_timestamp, inclusive.
     preimages: True if an update or a delete comes with the row before the change.
-    state: the name of a Python operator's state, or the store of a query's checkpoint; None: the
-    only state, or the state of operator 0.
+    state: for an operator in Python, the name of a state; None: the only state. For a query's
+    checkpoint, the operator and its store; None: the only store of operator 0.
     columns: the columns to read; empty: all.
     flatten_collection_types: a row for each element of a list state or entry of a map state.
     push_filters: True if filters limit the key groups and files to read; see table_source.
@@ -249,9 +249,9 @@ def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOpti
 
 
 def _are_of_a_stream(options: Mapping[str, str]) -> bool:
-    """True if the options have more options of streams than options of batch reads. If the numbers
-    are equal, true if readChangeFeed is set. In a session that `spark_state.configure` built,
-    `readStream` itself sets readChangeFeed."""
+    """True if streams have more of the given options than batch reads have. If the numbers are
+    equal, true if readChangeFeed is given, because `readStream` sets readChangeFeed in a session
+    that `spark_state.configure` built."""
     given = {_meant_name(name) for name in options}
     names = {use: {name.lower() for name in parsers} for use, parsers in _OPTIONS.items()}
     of_stream, of_batch = (len(given & names[use]) for use in ("streams", "batch reads"))

@@ -53,9 +53,10 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Plan of one scan: `columns` of the state at version `end`, or, if `is_feed`, of
-    the changes after version `start` (None: from the beginning) up to `end`. `fills_columns`: True
-    if columns of Spark's catalog that the version lacks are filled with nulls."""
+    """Plan of one scan, which reads `columns` of the state at version `end`. If `is_feed`, the scan
+    reads the changes after version `start` (None: from the beginning) up to version `end` instead.
+    `fills_columns`: True if columns that the version lacks are filled with nulls, as in a read of
+    a table of Spark's catalog."""
 
     options: ReaderOptions
     columns: AskedColumns

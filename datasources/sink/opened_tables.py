@@ -60,8 +60,8 @@ def check_sink(options: Mapping[str, str], schema: StructType) -> None:
 
 
 def check_new_sink(options: Mapping[str, str], schema: StructType) -> None:
-    """Check that rows of `schema` can be written into a new table. Does not look at what is at
-    option `path`. Raises ConfigurationError and KeyGroupError, like plan_of_sink."""
+    """Check that rows of `schema` can be written into a new table. Makes no request to the store.
+    Raises ConfigurationError and KeyGroupError, like plan_of_sink."""
     parsed = parse_sink_options(options)
     _plan(parsed, schema, None, parsed.url)
 

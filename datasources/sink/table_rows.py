@@ -4,8 +4,8 @@
     _key_group      int32; the rows are sorted by key group
     _state          "row"
     _op             "put", or "delete" where deleteWhen is true
-    row             struct of all other columns, null for a delete; if a key column is called
-                    "row", underscores are appended to the name
+    row             struct of all other columns, null for a delete; called "row_" if a key column
+                    is called "row"
     _sequence       the value of the column of sequenceBy, for deletes too; only with sequenceBy
 
 Each key comes once. There is an exception: with both sequenceBy and ignoreNullUpdates all rows of a

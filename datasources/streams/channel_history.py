@@ -47,13 +47,12 @@ class ChannelHistory:
         return self.versions_with(self.operator.versions())
 
     def versions_with(self, whole: Sequence[int]) -> list[int]:
-        """The versions of the channel, if `whole` are the versions of the operator."""
+        """The versions of the channel. `whole`: the versions of the operator."""
         return [*(version for version in whole if version < min(self.ahead)), *self.ahead]
 
     def at(self, version: int) -> StateVersion:
-        """The version of this number, see StateHistory. A version that is not whole has only the
-        subtask's key groups. Also raises VersionNotRetainedError if the barrier was deleted in the
-        meantime."""
+        """The version of this number, see StateHistory. A version in `ahead` has only the subtask's
+        key groups. Raises VersionNotRetainedError if the version's barrier was deleted."""
         if version not in self.ahead:
             return self.operator.at(version)
         name, timestamp_ms = self.ahead[version]
@@ -73,8 +72,9 @@ class ChannelHistory:
 
 
 def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) -> dict[int, Ahead]:
-    """`ChannelHistory.ahead` of the channels at these positions, by subtask, after epoch `after`. A
-    channel is left out if the barrier at its position does not exist any more."""
+    """Find each channel's barriers after epoch `after` up to the channel's position. Returns, by
+    subtask, the field `ahead` for a ChannelHistory. A channel is left out if the barrier at its
+    position does not exist any more."""
     barriers: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
     last = max((position.epoch for position in positions.values()), default=after)
     directories = operator.published.epoch_directories() if positions else []

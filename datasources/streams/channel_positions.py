@@ -117,7 +117,7 @@ def holds(whole: CompletedCheckpoint, position: ChannelPosition) -> bool:
 
 
 def was_begun_again(position: ChannelPosition, timeline: Iterable[EpochDirectory]) -> bool:
-    """True if a later run that counts has begun with the position's epoch, or with an earlier
+    """True if a later run on the live timeline has begun the position's epoch, or an earlier
     epoch. Then the channel delivers the epoch again. `timeline`: see RunLineage.epochs."""
     return any(
         directory.run_number > position.run and directory.epoch <= position.epoch

@@ -38,9 +38,9 @@ def barriers_after(
 ) -> list[BarrierName]:
     """The barriers of the epochs after `aligned` on the live `timeline` (newest epoch first).
 
-    Each epoch costs a listing of the store, and the listings begin with the newest epoch. A subtask
-    publishes its epochs in order. So if a listing shows a subtask's barrier, the listings of the
-    earlier epochs, made afterwards, show the subtask's earlier barriers.
+    Lists each epoch in the store, the newest epoch first. A subtask publishes its epochs in order.
+    So once a listing shows a subtask's barrier, all later listings show the subtask's barriers of
+    earlier epochs.
     """
     later = takewhile(lambda directory: directory != aligned, timeline)
     return [name for directory in later for name in published.barriers(directory)]

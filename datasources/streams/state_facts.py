@@ -9,8 +9,8 @@
     attempt         of a query's checkpoint: tells two runs of a batch apart
     run             of an operator: the number of the run that wrote the epoch
 
-An operator may go back and run an epoch again. Then the epoch of the run in the offset is no longer
-on the live timeline (see run_lineage). The stream does as follows:
+An operator may go back and run an epoch again. Then the live timeline (see run_lineage) no longer
+has the epoch that the stream has read. The stream does as follows:
 
     no run has written the epoch anew yet                                         wait
     another run wrote the epoch anew from the same base, with the same changes    go on

@@ -46,10 +46,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Read of some key groups: the state at version `end` if `is_snapshot`, else the changes after
-    version `start` (None: all changes) up to `end`. `partitions`: the number of the query's
-    partitions when the key groups were chosen; None if the number never changes. `ahead`: the
-    barriers of epochs that are not whole; see ChannelHistory."""
+    """Read of some key groups: the changes after version `start` (None: all changes) up to version
+    `end`. If `is_snapshot`, the state at version `end` is read instead. `partitions`: the number of
+    the query's partitions when the key groups were chosen; None if the number never changes.
+    `ahead`: the barriers of epochs that are not whole; see ChannelHistory."""
 
     key_groups: KeyGroupRange
     start: int | None
@@ -119,21 +119,22 @@ class StreamBatch:
 
     def _parts_of_state(self, versions: Sequence[int]) -> list[Part]:
         """The parts of the state at the version where the batch ends. Raises ChangesLostError if
-        this version is gone, unless failOnDataLoss is false.
+        this version is gone.
 
-        If the version is gone and failOnDataLoss is false, the next later version is read instead.
-        If there is no later version, the last earlier version is read.
+        If failOnDataLoss is false, the next later version is read instead. If there is no later
+        version, the last earlier version is read. Only a history without any version raises
+        ChangesLostError.
 
-        The next batch begins after the planned version in any case. For example, version 5 is gone,
-        and the state at version 6 is read instead. Then the next batch begins with the changes of
-        version 6, which the stream has read already:
+        The next batch begins after the version that is gone. For example, version 5 is gone, and
+        the state at version 6 is read instead. Then the next batch begins with the changes of
+        version 6, although the state that was read contains these changes:
 
-        - Without preimages, these changes come again: as update_postimages of the same rows, and as
-          deletes of keys that the state does not have.
-        - With preimages, these changes are passed over, because their preimages are in the state at
-          version 5. But if version 6 was built on version 4, these changes come again.
-        - Changes that depend on the state before (`needs_state_before`) are treated as with
-          preimages.
+        - Without preimages, the changes of version 6 come again: as update_postimages of the same
+          rows, and as deletes of keys that the state does not have.
+        - With preimages, the changes of version 6 are left out, because the preimages would come
+          from the state at version 5. If version 6 was built on version 4, the changes come again.
+        - If version 6 needs the state before it (`needs_state_before`), its changes are treated as
+          with preimages.
         """
         planned: int = self.end["version"]
         lenient = not self.options.fail_on_data_loss
@@ -176,9 +177,9 @@ class StreamBatch:
         versions: Sequence[int],
         timeline: Sequence[EpochDirectory],
     ) -> bool:
-        """For a position whose barrier no longer has an object: true if the manifest of the epoch
-        has the barrier, so that the whole epoch has the channel's changes. Raises ChangesLostError
-        if the changes are lost, unless failOnDataLoss is false."""
+        """True if the manifest of the position's epoch has the position's barrier. Then the whole
+        epoch has the channel's changes. `position`: a position whose barrier object is gone. Raises
+        ChangesLostError if the changes are lost, unless failOnDataLoss is false."""
         url, epoch = self.history.url, position.epoch
         whole = self._checkpoint_at(epoch) if epoch in versions else None
         is_whole = whole is not None and holds(whole, position)

@@ -285,8 +285,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return [version for version in history.versions() if version <= last], positions
 
     def _channels_on(self, history: OperatorHistory, versions: Sequence[int]) -> OperatorChannels:
-        """The channels of the live timeline: new channels if the timeline has left the present
-        channels behind."""
+        """The channels of the live timeline. Opens new channels if there are none yet, or if the
+        present channels have followed an epoch that is no longer on the timeline."""
         if self._channels is not None and self._channels.are_on(history.timeline):
             return self._channels
         aligned = None

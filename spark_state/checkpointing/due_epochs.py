@@ -18,14 +18,15 @@ def is_due(
 ) -> bool:
     """Return True if the next epoch would move the watermark or fire timers.
 
-    `newest`: times of the subtasks in the newest epoch; `policy`: see the module watermarks, None
-    for an operator in processing time, whose timers expire at `now_ms`; `after_tick`: True if the
-    newest epoch was a tick, a batch that an operator's clock asked for.
+    - `newest`: times of the subtasks in the newest epoch.
+    - `now_ms`: current time. In processing time, timers up to `now_ms` are expired.
+    - `policy`: see the module watermarks; None for an operator in processing time.
+    - `after_tick`: True if the newest epoch was a tick: a batch that an operator's clock asked for.
 
     In event time, expired timers alone do not make an epoch due after a tick. The tick has fired
     all timers that had expired, so an expired timer that is left was registered during the tick.
     This timer waits for the next batch, as in Spark's own operator. If the timer made an epoch due,
-    a processor that always registers such a timer would keep the query from ending.
+    a processor that registers such a timer in every tick would keep the query from ending.
     """
     if policy is None:
         return _has_expired(newest, now_ms)

@@ -1,4 +1,5 @@
-"""Fencing (I9): a host refuses an older run, an older attempt, or an epoch behind its own."""
+"""Fencing (I9): a host refuses an attempt of an older run, an attempt of an older epoch, and an
+older attempt of the same epoch."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ class KeptState:
     `changelogs`: number of changelogs with rows of the key group; `changed`: bytes in changelogs;
     `held`: bytes in all files; `entries`: bytes that a snapshot of all entries would have;
     `number`: number of entries; `outdated`: bytes that a snapshot would leave out, because later
-    changes have replaced or deleted the values. `times`: if snapshots are incremental, `outdated`
-    is `times` * `changed` instead, see `of`; otherwise 1.
+    changes have replaced or deleted the values; `times`: weight of changed bytes, 1 or 10, see
+    `of`. If snapshots are incremental, `outdated` is `times` * `changed`.
     """
 
     key_groups: KeyGroupRange
@@ -63,12 +63,12 @@ class KeptState:
     ) -> KeptState:
         """Measure the state in `handles`, which belong to `key_groups` only.
 
-        `rows`: row counts of files, by key group. A file without row counts is taken to have its
-        rows evenly in its key groups. `entries`: number of entries of each key group. `adds`: True
-        if snapshots are incremental, so that a snapshot does not write unchanged entries again.
-        Then all bytes of changelogs count as outdated. If the store already has RocksDB files of
-        the state, each byte of a changelog counts ten times, so that a snapshot is due when a tenth
-        of the state has changed.
+        `rows`: row counts of files, by key group. If a file has no row counts, all its key groups
+        count as having equally many rows. `entries`: number of entries of each key group. `adds`:
+        True if snapshots are incremental: a snapshot does not write unchanged entries again. Then
+        all bytes of changelogs count as outdated. If the store already has RocksDB files of the
+        state, each byte of a changelog counts ten times, so that a snapshot is due when a tenth of
+        the state has changed.
         """
         changelogs = np.zeros(len(key_groups), np.int64)
         changed, held = np.zeros(len(key_groups)), np.zeros(len(key_groups))

@@ -2,16 +2,17 @@
 
 Bytes of a file are outdated if later changes have replaced or deleted the values. A snapshot is due
 when the files have at least as many outdated bytes as the snapshot would write. So a restore reads
-at most about twice the state. The snapshot holds only *worn* key groups: key groups
-with at least as many outdated bytes as bytes of entries. So a snapshot leaves out a key group that
-changes little while other key groups change much, and a key group that only grows.
+at most about twice the state. The snapshot holds only *worn* key groups: key groups with at least
+as many outdated bytes as bytes of entries. A key group that changes little, or only grows, is left
+out.
 
 A snapshot names contiguous ranges of key groups. Each range has files of its own and cuts older
 handles in two, so a snapshot should have few ranges. A range may also include a gap between worn
 key groups, if the gap is nearly worn or small, or if there would be too many ranges. Even with the
-gaps, a snapshot writes at most as many bytes as it makes superfluous: this holds for a snapshot of
-all key groups, and the key groups left out are not worn. No byte of a changelog becomes outdated
-twice, so all snapshots together have at most the bytes of all changelogs (I7).
+gaps, the key groups of a snapshot have at least as many outdated bytes as the snapshot writes: all
+key groups together have enough outdated bytes, and only key groups with too few are left out. No
+byte of a changelog becomes outdated twice, so all snapshots together have at most the bytes of all
+changelogs (I7).
 
 A chain is the list of files that restores a subtask. `MANY_FILES` bounds the number of files in a
 chain, and so the length of a manifest. A chain becomes long if a large state changes little, or if
@@ -138,9 +139,9 @@ def due(
 
 
 def _small_last(kept: KeptState, single: Handles) -> Handles:
-    """Return the last changelogs of `single`: as many as together have at most half the bytes of
-    the state, so that a merge writes less than a snapshot. Empty if one merge can read only a few
-    of these changelogs."""
+    """Return as many changelogs from the end of `single` as fit into half the bytes of the state,
+    so that a merge writes less than a snapshot. Return no changelogs if the changelogs are so large
+    that one merge can read only a few."""
     number = _fitting(reversed(single), kept.entries.sum() / 2)
     small = single[len(single) - number :]
     return small if _at_once(small) >= min(len(small), _LEAST_MERGED) else ()

@@ -104,9 +104,9 @@ class CopyOnWriteStateMap(Generic[K, S]):
         return entry
 
     def insert(self, key: K, state: S) -> StateMapEntry[K, S]:
-        """Add an entry for a key that has no entry, and return the new entry. Call this directly
-        after a `find` of the key. If `find` returns an entry, remove the entry in between. The new
-        entry can be used like an entry from `find`."""
+        """Add an entry for a key, and return the new entry. The key must have no entry: directly
+        before, call `find` for the key, and remove the found entry, if any. The new entry can be
+        used like an entry from `find`."""
         code = hash(key)
         version = self.state_map_version
         entry = StateMapEntry(key, code, state, None, version, version)

@@ -21,11 +21,11 @@ class CopyOnWriteStateMapSnapshot(Generic[K, S]):
 
     `buckets`: the map's buckets at that moment. If the map was growing from `capacity` to twice as
     many buckets, the first `moved` old buckets were already split, each into two buckets of the new
-    table. Then `buckets` has buckets of both tables:
+    table. Then `buckets` has buckets of both tables, in this order:
 
-        index in `buckets`   0 ... capacity - moved   ... capacity      ... capacity + moved
-        bucket               old [moved, capacity)    new [0, moved)    new [capacity,
-                                                                             capacity + moved)
+        old table   buckets moved ... capacity - 1              not yet split
+        new table   buckets 0 ... moved - 1                     first halves of the split buckets
+        new table   buckets capacity ... capacity + moved - 1   second halves of the split buckets
 
     `version`: number of the snapshot. `release`: the map's function that forgets a snapshot.
     """

@@ -2,10 +2,9 @@
 
 For every key that the current epoch changed, the table has an undo record:
 
-    elements   element -> value before the epoch (None: absent), for each element put or removed
-               before a clear
-    cleared    all elements of the key at the moment of the first clear, if the epoch cleared the
-               key
+    elements   element -> value before the epoch (None: absent), for each element that the epoch
+               changed; changes after a clear of the key are not noted
+    cleared    if the epoch cleared the key: all elements of the key right before the first clear
 
 The undo records also tell which elements go to the epoch's changelog. So the changelog and a
 rollback cost O(changes) (I6, I7), however many elements a key has. The last sealed epoch can be

@@ -55,8 +55,8 @@ def bytes_of_elements(
     looked_at: int = FEW,
 ) -> int:
     """Estimate the bytes of the maps of a state from about `looked_at` keys. `elements`: number of
-    all elements. `due_bytes`: returns the bytes that the index of due times takes for an element
-    with this value."""
+    all elements. `due_bytes(element, value)`: returns the bytes that the index of due times takes
+    for the element."""
     sample = _some_entries(maps, looked_at)
     of_keys = of_elements = 0.0
     sampled_elements = 0

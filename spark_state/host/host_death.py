@@ -145,8 +145,9 @@ def _peer(connection: socket.socket) -> int | None:
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Return True if the other end is closed, or closes within a few seconds. /proc does not prove
-    the end of a process: the first thread may have its exit status while other threads run."""
+    """Return True if the other end is closed, or closes within a few seconds. An exit status in
+    /proc does not prove that the process has ended: /proc shows the status when the first thread
+    ends, and other threads may still run."""
     connection.settimeout(_LAST_WORDS_SECONDS)
     try:
         while connection.recv(4096):

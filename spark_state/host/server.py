@@ -195,7 +195,7 @@ def _may_be_sent_early(request: EpochRequest, epoch: DurableEpoch) -> bool:
       times of the newest completed epoch once, right after the batch.
     - The output is large. The host would have to wait until the task reads the output.
     - The epoch runs again. Another host may still have the state of the earlier attempt, and run
-      the next epoch. Only the epoch's manifest, which completes the epoch, tells this host that the
+      the next epoch. As long as the epoch is not complete, the other host cannot know that the
       earlier attempt does not count.
     """
     has_clock = request.spec.processor.run_plan.inputs.tells_time

@@ -90,9 +90,9 @@ class CowStateStoreProvider extends ProviderOfSpark with SupportsFineGrainedRepl
     }
 
   /**
-   * Return a reader of `version` in the memory of another provider, which a run of the query uses
-   * for the same store. None if there is no such provider, or if the provider has no state of
-   * `version`, or only the state of an attempt that does not count.
+   * Return a reader of the state that another provider of the same store has in memory. The other
+   * provider belongs to a run of the query. None if there is no such provider, or if the provider's
+   * memory does not have the state that counts as `version`.
    */
   private def lent(version: Long, unique: Option[String]): Option[CowReadStore] =
     StoresOfRuns.otherThan(held).filter(_.versions.contains(version)).flatMap { run =>

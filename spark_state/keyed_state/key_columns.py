@@ -95,9 +95,9 @@ def leaf_columns(columns: Iterable[Any]) -> list[Any]:
     """Replace chunked key columns by columns that Arrow can sort. Rows sorted by the new columns
     are in the order of the keys.
 
-    A column of structs becomes the columns of the fields; if a struct is null, a boolean column
-    before them says which structs are not null. A column of arrays becomes a column of numbers: the
-    place of each array among all arrays of the column.
+    A column of structs becomes the columns of the fields. If the column has null structs, a boolean
+    column (False: the struct is null) is added before the columns of the fields. A column of arrays
+    becomes a column of numbers: the place of each array among all arrays of the column.
     """
     leaves = []
     for column in columns:

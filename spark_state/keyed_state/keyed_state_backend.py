@@ -1,10 +1,9 @@
 """The base of all keyed state backends.
 
 A backend has one table per state, with the entries of the subtask's key groups. `open_table`
-registers a state under its name. A restore registers the states in the store, and a run of the
-processor registers the states that the processor declares. If a state is registered twice, the
-schema must be the same. A state in the store that the processor does not declare is kept, and still
-written to files.
+registers a state under its name. A restore registers the stored states, and a run of the processor
+registers the states that the processor declares. If a state is registered twice, the schema must be
+the same. A stored state that the processor does not declare is kept, and still written to files.
 
 An epoch is a call of `begin`, any number of calls of `set_current_key` and of states, and then
 `changes` and `seal`, or `rollback`. One thread at a time uses a backend; only snapshots may be used
@@ -364,11 +363,12 @@ class KeyedStateBackend(ABC, Generic[Table]):
 
 
 def _with_growth(entries: StateEntries, growth: Growth) -> StateEntries:
-    """Return the entries of one state in a batch, with the growth of the key groups.
+    """Return the entries of one state in a batch, with the growth of the key groups: the number of
+    entries that each key group gains.
 
-    `growth`: growth that the file notes for all its rows, see entry_growth. A key group may be in
-    several batches of the file. The first of these batches gets the whole growth of the key group,
-    and the function removes this growth from `growth`.
+    `growth`: the growth by all rows of the file, see entry_growth. A key group may be in several
+    batches of the file. The first of these batches gets the whole growth of the key group, and the
+    function removes this growth from `growth`.
     """
     of_state = growth.get(entries.name)
     if of_state is None:

@@ -114,7 +114,8 @@ class RowColumns:
 
 
 def _is_alone(given: Any, kind: Any, fits: bool) -> bool:
-    """True if `given` is the value of the only key column, and not a tuple around the value."""
+    """True if `given`, a tuple or a mapping, is itself the value of the only key column. `kind`:
+    type of the key column. `fits`: True if `given` has the form of a key with one column."""
     if pa.types.is_list(kind) and isinstance(given, tuple) and fits:
         return not isinstance(given[0], list | tuple | None)
     return not fits and (pa.types.is_struct(kind) or pa.types.is_list(kind))

@@ -82,13 +82,13 @@ class TypeWithoutArrowError(SparkConditionError, PySparkTypeError):
 
 
 class OutputColumnError(OutputRowError, PySparkValueError):
-    """A column of an output DataFrame has values that do not fit the column's type in the
-    schema."""
+    """A column of an output DataFrame cannot be converted to the column's type in the schema. The
+    conversion raised another error than a TypeError."""
 
 
 class OutputColumnTypeError(OutputRowError, PySparkTypeError):
-    """A column of an output DataFrame has values of another kind than the column's type in the
-    schema."""
+    """A column of an output DataFrame cannot be converted to the column's type in the schema. The
+    conversion raised a TypeError."""
 
 
 def output_column_error(

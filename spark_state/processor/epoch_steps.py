@@ -26,7 +26,8 @@ KEYS_AHEAD = 16 * KEYS_PER_CHECK
 
 @dataclass(slots=True)
 class RunningCall:
-    """The processor's method that runs now, for the error of an attempt that waits too long.
+    """The processor's method that runs now. If a later attempt of the subtask waits too long for
+    this attempt, the error of the later attempt names the method.
 
     `method`: name of the method; None before `init` and after `close`. `has_key`: True if each call
     is for one key, the backend's current key. A step calls `begin` before the loop over the keys,

@@ -108,8 +108,9 @@ class PandasFrames:
 
 
 def _rows_of_key(frame: Callable[[], Any], start: int, count: int) -> Iterator[Any]:
-    """Yield the one DataFrame of a key. The DataFrame is a copy, so no other key sees the
-    processor's changes. `frame`: returns the rows of several keys, made on first use."""
+    """Yield a key's rows as one DataFrame. The DataFrame is a copy, so no other key sees the
+    processor's changes. `frame`: returns the DataFrame of the key's block. The key has `count` rows
+    in the block, from row `start` on."""
     yield frame().iloc[start : start + count].reset_index(drop=True)
 
 

@@ -19,8 +19,8 @@ def dumps(value: Any) -> bytes:
 
 
 def dumps_processor(processor: Any) -> bytes:
-    """Pickle as `dumps`. Raises UnsupportedOperationError for an object that works only in a worker
-    of Spark."""
+    """Return the cloudpickle of a processor. Raises UnsupportedOperationError if the processor uses
+    a broadcast variable or an accumulator, because both work only in a worker of Spark."""
     file = io.BytesIO()
     _ProcessorPickler(file).dump(processor)  # type: ignore[no-untyped-call]
     return file.getvalue()

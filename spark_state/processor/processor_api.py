@@ -1,4 +1,4 @@
-"""Differences between the APIs of processors, chosen in the plan of an operator.
+"""The three APIs of processors, and how they differ. Each operator uses one API.
 
 rows      PySpark's StatefulProcessor, rows as pyspark.sql.Rows
 pandas    PySpark's StatefulProcessor, rows as pandas.DataFrames
@@ -86,8 +86,8 @@ class ProcessorApi:
 
 
 def check_has(processor: Any, method: str, argument: str) -> None:
-    """Raise ConfigurationError unless the processor has `method`. `argument`: for the error, the
-    argument of the user's call, such as initial_state, whose rows are passed to `method`."""
+    """Raise ConfigurationError unless the processor has `method`. `argument`: the user's
+    argument whose rows `method` gets, such as initial_state. The error names the argument."""
     if not callable(getattr(processor, method.partition("(")[0], None)):
         raise ConfigurationError(
             f"{type(processor).__name__} has no method {method}, which gets the rows of "

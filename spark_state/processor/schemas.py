@@ -108,8 +108,8 @@ class ParsedSchemas:
 
 
 def element_schema(state: StateDescriptor) -> StructType:
-    """Return the schema of a state's value: of an element for a list state, of an entry's value for
-    a map state."""
+    """Return the schema of a state's value. For a list state, this is the schema of an element; for
+    a map state, the schema of an entry's value."""
     column = struct_from_json(state.schema_json)
     match state.kind, column.fields[0].dataType:
         case ("list", ArrayType(elementType=StructType() as element)):
@@ -120,8 +120,8 @@ def element_schema(state: StateDescriptor) -> StructType:
 
 
 def check_nullable(states: Sequence[StateDescriptor]) -> None:
-    """Raise an error if a field of a state is not nullable, as Spark does if states are encoded in
-    Avro.
+    """Raise Spark's error if a field of a state is not nullable. Spark has this rule only for
+    states encoded in Avro, so call only if the session asks for Avro.
 
     As in Spark, the check skips states with a time to live.
     """

@@ -1,5 +1,7 @@
 """Steps of an epoch that depend on time: fire timers, remove expired values.
 
+These steps run after the step for the rows:
+
 handleInputRows for every key with rows
 handleExpiredTimer for every due timer                 time modes other than "None"
 removal of expired values                              if a state has a time to live

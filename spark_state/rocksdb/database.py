@@ -66,9 +66,9 @@ _MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-me
 
 
 class Reads:
-    """Record of the failed reads of a database below `folder`, by any thread. The record is not
-    part of Database, because column families refer to it, and a column family that refers to the
-    database would keep the database open."""
+    """Record of the failed reads of a database below `folder`, by any thread. Column families
+    refer to this record and not to the Database, because a reference to the Database would keep the
+    database open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -136,7 +136,7 @@ class Database:
 
     def kept_column_family(self, name: str, key_groups: Sequence[Range]) -> ColumnFamily:
         """Open a column family that the files had when the database was opened, and delete the rows
-        outside `key_groups`, sorted ranges of rows. Raises StateHostError."""
+        outside `key_groups`. `key_groups`: sorted ranges of rows. Raises StateHostError."""
         self._kept.remove(name)
         family = self._opened(name, self._rdict.get_column_family(name))
         with self._telling_where():

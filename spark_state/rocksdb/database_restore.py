@@ -4,8 +4,9 @@ The database with the best `score` becomes the backend's own database: the resto
 files and deletes the rows of other key groups as ranges, at no cost per row. After a change of
 parallelism, further databases may have key groups of this subtask. The restore downloads these
 databases one after another, and copies their rows as bytes, as Flink's
-RocksDBIncrementalRestoreOperation does. If a database has other rows than this release would write,
-because a schema or the format has changed, the caller must read its rows one by one.
+RocksDBIncrementalRestoreOperation does. If a schema or the format of rows has changed since
+a database was written, the restore leaves the database out, and the caller must read the rows one
+by one.
 
 Flink begins with an empty database unless the subtask needs at least three quarters of the key
 groups of some database, because deleted rows stay in the files for a time. Here the best database

@@ -1,7 +1,7 @@
 """Keys as bytes that sort in the order of the keys. Pure.
 
-RocksDB sorts rows by the bytes of their keys. So the rows of a key group, of a key, or up to a time
-are a range, and the user keys of a map come in order: field by field, null first, NaN last.
+RocksDB sorts rows by the bytes of their keys. So the rows of a key group are one range, and so are
+the rows of a key. The user keys of a map come in order: field by field, null first, NaN last.
 
     field            1 byte: 0 null, 1 a value; then the value
     bool             1 byte

@@ -3,10 +3,12 @@
     rows of a state   key group (2 bytes)   key   element                      with a packed value
     rows of times     key group (2 bytes)   time (8 bytes)   key   element     with an empty value
 
-A row of times says when an element is due. RocksDB sorts rows by key. So all rows of a key group
-are one range, all rows of a key are one range, and so are the rows of times of a key group up to a
-time. The element depends on the kind of state: nothing for a value, a number for lists and timers,
-a user key for maps.
+A row of times says when an element is due. RocksDB sorts rows by these bytes. So the rows of a
+state are sorted by key group, then by key, and the rows of a key are one range. The rows of times
+are sorted by key group, then by time, and the due rows of a key group are one range.
+
+The element depends on the kind of state: nothing for a value, a number for lists and timers, a user
+key for maps.
 """
 
 from __future__ import annotations

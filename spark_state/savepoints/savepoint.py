@@ -193,9 +193,9 @@ def _chosen_epoch(
 def _written(
     pairs: Sequence[tuple[OperatorHistory, ObjectStore]], epoch: int, *, is_restored: bool = False
 ) -> tuple[Savepoint, ...]:
-    """Write the copies, in an order that never leaves an epoch with missing files: all stores; then
-    all files; then all barriers except the last barrier of each operator; then the last barriers.
-    `is_restored`: see Barrier.restored.
+    """Write the copies, in an order that never leaves an epoch with missing files: the metadata of
+    all stores; then all files; then all barriers except the last barrier of each operator; then the
+    last barriers; then the manifests. `is_restored`: see Barrier.restored.
     """
     targets = [CompletedCheckpointStore(place) for _, place in pairs]
     histories = [history for history, _ in pairs]

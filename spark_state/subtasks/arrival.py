@@ -22,8 +22,8 @@ class Arrival:
     - `inputs`: inputs by name, see EpochInputs.
     - `time`: the epoch's time; None in time mode "None", and if no row tells the batch's time.
     - `batch_ms`: the newest known time of a batch, this batch or an earlier batch.
-    - `watermarks`: the watermarks of the epoch; `reached_ms` already counts the epoch's rows. None
-      in time mode "None".
+    - `watermarks`: the watermarks of the epoch, with `reached_ms` after the epoch's rows; None in
+      time mode "None".
     - `drops_late`: True if late rows are dropped.
     """
 

@@ -31,7 +31,7 @@ class RestoreSource:
 
     `url`: URL of the other store; `epoch`: the epoch whose state is taken; `directory`: URL of the
     directory with the stores of another query, if the user named this directory without an epoch,
-    else None. Operators of a query with one `directory` must begin with one epoch.
+    else None. All operators of a query that have the same `directory` must have the same `epoch`.
     """
 
     url: str

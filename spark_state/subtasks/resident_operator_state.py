@@ -2,8 +2,8 @@
 
 A run's first epoch deals out the operator state of all subtasks of the older run: list items round
 robin if the parallelism has changed, union items to every subtask. All attempts of the first epoch
-start from this deal. The first epoch writes the subtask's own state as an object. From then on, a
-host that takes over the subtask reads only this object.
+start from the dealt-out state. The first epoch writes the subtask's own state as an object. From
+then on, a host that takes over the subtask reads only this object.
 
     base of an older run    read objects of all subtasks, keep this subtask's part
     base of this run        read the object of this subtask
@@ -85,8 +85,9 @@ class ResidentOperatorState:
         self._sealed = _Equal(handle, self.backend.mark())
 
     def _has(self, handle: OperatorStateHandle | None) -> bool:
-        """Return True if the state was the same as the object at the end or at the start of the
-        last sealed epoch. In that case, bring the state back to that moment, without a read."""
+        """Bring the state to the content of an object, without a read, and return True. This is
+        possible if the state had this content at the end or at the start of the last sealed epoch.
+        If not, do nothing and return False."""
         for equal in (self._sealed, self._before):
             if equal is not None and equal.handle == handle:
                 self.backend.return_to(equal.mark)

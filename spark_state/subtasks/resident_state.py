@@ -150,8 +150,8 @@ class ResidentState:
             counts += rows_by_key_group(batch, self.key_groups)
 
     def _may_lead_to(self, base: EpochStart, spec: OperatorSpec) -> bool:
-        """Return True if files of the base can lead from the backend's states to the states of the
-        base.
+        """Return True if the backend's states can become the states of the base by applying files
+        of the base.
 
         False if the backend has a state that only a failed epoch knew (neither the base nor the
         processor has it), a state that was deleted and declared again on another host, or a state

@@ -200,9 +200,9 @@ class StoreSession:
     def _check_follows(self, base: CheckpointShare, attempt: EpochAttempt) -> None:
         """Raise an error if an epoch is missing between the base and the attempt's epoch.
 
-        ConfigurationError if the base was restored from a savepoint, and is not of the preceding
-        epoch. EpochsLostError if the base of a run's first epoch is older than the newest epoch
-        that the operator must have, see OperatorStart.
+        Raises ConfigurationError if the base was restored from a savepoint of any epoch but the
+        preceding epoch. Raises EpochsLostError if the base of a run's first epoch is older than the
+        newest epoch that the operator must have, see OperatorStart.
         """
         epoch, start = attempt.by.epoch, attempt.request.task.start
         if base.barriers[0].restored and base.epoch != epoch - 1:

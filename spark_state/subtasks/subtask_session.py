@@ -147,8 +147,8 @@ class SubtaskSession:
 
     @contextmanager
     def run(self, attempt: EpochAttempt, rows: pa.Table | SpilledRows) -> Iterator[DurableEpoch]:
-        """Run an accepted epoch over the rows, and yield the durable epoch; complete the epoch
-        after the `with` block. Later attempts wait for the end of the block.
+        """Run an accepted epoch over the rows, and yield the durable epoch to a `with` block. At
+        the end of the block, complete the epoch. Later attempts wait until then.
 
         If the epoch fails before it is durable, its changes of the state are undone. Raises
         HungSubtaskError if an earlier attempt does not return.

@@ -93,7 +93,8 @@ class SubtaskSnapshots:
 
     def begin_part(self, restored: Handles, attempt: EpochAttempt, backend: Backend) -> None:
         """Begin a part, a snapshot of some key groups, if a part is due. Call this after the
-        restore of a run's first epoch. `named` waits for the part."""
+        restore of a run's first epoch. The barrier of this epoch waits for the part, see
+        `named`."""
         kept = self._kept(restored, backend, attempt)
         part = part_due(kept, attempt.settings.min_epochs_for_snapshot)
         if part is not None:

@@ -35,11 +35,17 @@ final case class PartitionNumbers(former: Int, partitions: Int) {
  * query has `partitions` partitions at the version, see QueryPartitions.
  *
  * The generation of a writer is above all generations found in the directory. A writer looks into
- * the directory in three cases: when loading a state, when the task is not a first attempt, and
- * when beginning anything but the direct continuation of the writer's last commit. If two attempts
- * made the same version, the higher generation counts. So a rerun of a batch replaces the earlier
- * run. If a zombie looked into the directory, and wrote a file, before its successor looked, the
- * successor's generation is higher. So such a zombie never wins by writing late.
+ * the directory in these cases:
+ *
+ *   - The writer loads a state.
+ *   - The task is not a first attempt.
+ *   - The batch does not begin upon the state that the writer loaded or committed last.
+ *   - The directory is in an object store, and the run of the query begins to write.
+ *
+ * If two attempts made the same version, the higher generation counts. So a rerun of a batch
+ * replaces the earlier run. A zombie is a killed attempt that still writes. If the zombie wrote a
+ * file before its successor looked into the directory, the successor's generation is higher, and
+ * the zombie's file does not count.
  *
  * Generations cannot order two attempts if the later attempt did not see a file of the earlier
  * attempt. Two cases are possible:

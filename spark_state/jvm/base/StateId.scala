@@ -21,9 +21,9 @@ object StateId {
   def newUnique(): String = uniqueOf(UUID.randomUUID().toString)
 
   /**
-   * Return the id of the state to which Spark's commit log refers as `checkpointId`, in checkpoint
-   * format 2. The log of a checkpoint that was adopted from RocksDB has the UUID of RocksDB's state,
-   * and the adopted state has the first digits of this UUID. So an adoption need not edit the log.
+   * Return the first 16 hex digits of a UUID. In checkpoint format 2, Spark's commit log names a
+   * state by the UUID `checkpointId`, and these digits are the id of the state. An adoption from
+   * RocksDB uses the digits of RocksDB's UUIDs, so the log needs no change.
    */
   def uniqueOf(checkpointId: String): String = checkpointId.replace("-", "").take(Digits)
 }

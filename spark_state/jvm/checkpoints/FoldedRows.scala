@@ -15,11 +15,11 @@ import org.apache.spark.unsafe.map.BytesToBytesMap
 /**
  * Rows of a state, read from the state's files one after another. The state is not held in memory.
  *
- * Of the rows that the files of changes have for a key, only the last row counts. The snapshot has
- * each key once, and its row counts if no file of changes has the key. So the files of changes are
- * read twice: first to note the place of the last row of each key, then, together with the
- * snapshot, to return the rows that count. If the noted keys do not fit into `memory`, the keys are
- * divided in halves by hash, as often as needed, and all files are read once for each part.
+ * If the files of changes have several rows for a key, only the last row counts. A row of the
+ * snapshot counts if no file of changes has its key. So the files of changes are read twice: first
+ * to note the place of the last row of each key, then, together with the snapshot, to return the
+ * rows that count. If the noted keys take more than `mostBytes`, the keys are divided by hash into
+ * 2, 4, 8 or more parts. The files are then read in this way for one part after another.
  *
  * The rows share the buffers of the files: a row is valid until the next row is requested.
  *
@@ -44,7 +44,7 @@ private[cowstate] final class FoldedRows(
   private var place = 0L
   private var isBegun = false
 
-  /** Number of times the files were read, not counting the searches for last rows. */
+  /** Number of parts into which the keys are divided by hash; 1 if all keys fit into the memory. */
   def parts: Int = part.count
 
   private def batchesOf(files: Seq[StateFileName]) = checkpoints.batches(files)

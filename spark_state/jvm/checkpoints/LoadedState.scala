@@ -77,9 +77,10 @@ private[cowstate] final class LoadedState(
     }
 
   /**
-   * True if a batch or a reader may use a state in memory without a look at the files. False for
-   * the newest state if its attempt was killed before the commit of all stores. True for every
-   * older state, because a batch has begun upon the state.
+   * True if a batch or a reader may use a state in memory without looking at the files. For the
+   * newest state, true if the attempt that made the state has committed all stores: an attempt
+   * killed before does not count. For an older state, always true, because a batch has begun upon
+   * the state.
    */
   def mayCount(state: StateId): Boolean =
     synchronized(state != versions.head || isWhole())

@@ -18,13 +18,13 @@ final case class FileSize(bytes: Long, rowBytes: Long) {
  * have more bytes than the changelogs.
  *
  * A snapshot is due when a restore would read at least two and a half times the size of a new
- * snapshot. At least one and a half times the size is then spent on rows that changelogs put and
- * that later changelogs replaced or removed. The new snapshot is rid of these rows. So the
- * snapshots together have fewer bytes than the changelogs. Two more rules make a snapshot due:
+ * snapshot. Most of the bytes read are then rows that later changelogs replaced or removed, and the
+ * new snapshot leaves these rows out. So the snapshots together have fewer bytes than the
+ * changelogs. Two more rules make a snapshot due:
  *
  *   - For a state that only grows: the changelogs are at least one and a half times as large as the
- *     last snapshot, and merged files and snapshots have not used up their two thirds. So such a
- *     state, too, has two snapshots to be restored from.
+ *     last snapshot, and merged files and snapshots have not used up their two thirds. So a state
+ *     that only grows gets a second snapshot, in case the newest snapshot is damaged.
  *   - For a small state: a restore would cost four times as much as reading a new snapshot, where
  *     opening a file counts as `OpeningBytes`.
  *

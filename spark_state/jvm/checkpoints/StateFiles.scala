@@ -50,9 +50,9 @@ final class StateFiles(
   def latestVersion: Option[Long] = (latestOwn ++ adopted.latestVersion).maxOption
 
   /**
-   * Return this listing. Of the rescaled files of `version`, keep only the files for the number of
-   * partitions that the query has at `version`. `partitions` returns this number, and is called
-   * only if there are rescaled files.
+   * Return this listing without the rescaled files of `version` that are for another number of
+   * partitions than the query has at `version`. `partitions` returns the number that the query has
+   * at a version, and is called only if there are rescaled files.
    */
   def dealtOut(version: Long, partitions: Long => Int): StateFiles = {
     val rescaled = names.filter(file => file.isRescaled && file.version == version)

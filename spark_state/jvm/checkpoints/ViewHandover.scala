@@ -18,7 +18,10 @@ private[cowstate] final class ViewHandover {
   /** True if the waiting view must be written as a snapshot, even if no snapshot is due. */
   def isForced: Boolean = synchronized(isLeftByForce)
 
-  /** Leave a view, if maintenance has asked or Spark forces a snapshot. */
+  /**
+   * Keep a view for the next maintenance, if maintenance has asked for a view. If Spark forces a
+   * snapshot (`isForced`), keep the view even without a request.
+   */
   def leave(view: => TakenView, isForced: Boolean): Unit = synchronized {
     if (isForced || isAsked) {
       clear()

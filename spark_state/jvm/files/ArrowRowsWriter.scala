@@ -12,13 +12,15 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.bytes.RowChecksum
 import org.apache.spark.unsafe.Platform
 
 /**
- * Writer of a state file: the rows in the given order, in record batches, as Arrow IPC (see
- * ArrowIpc). The metadata of the footer's schema holds `header`, the number of rows, the CRC-32 of
- * each record batch (message and body), and the CRC-32 of the footer itself, computed with zeros in
- * place of its own eight digits.
+ * Writer of a state file in the Arrow IPC format, see ArrowIpc. The file has record batches with
+ * the rows in the order in which they were put. The metadata of the footer's schema holds:
  *
- * `open` is called when the first bytes are written, so a file with few rows costs nothing before
- * `finish`. The rows carry checksums unless `checksums` are off.
+ *   - `header`, and the number of rows;
+ *   - the CRC-32 of each record batch (message and body);
+ *   - the CRC-32 of the footer, computed with zeros in place of the eight digits of this CRC-32.
+ *
+ * `open` is called just before the first bytes are written. If the rows are few, the first bytes
+ * are written in `finish`. The rows carry checksums unless `checksums` are off.
  */
 final class ArrowRowsWriter(
     open: () => OutputStream,

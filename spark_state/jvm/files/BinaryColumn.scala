@@ -9,8 +9,9 @@ import org.apache.spark.unsafe.Platform
 
 /**
  * Collects the rows of a record batch, for the column `name` of a file. If all rows of the first
- * record batch have one width, the column has this width. Arrow then stores no offsets, which
- * compress badly. Record batches with rows of another width go to a second column, see ArrowColumn.
+ * record batch have one width, the column has this width. Then Arrow stores no offsets. This saves
+ * space, because offsets compress badly. Record batches with rows of another width go to a second
+ * column, see ArrowColumn.
  */
 private[cowstate] final class BinaryColumn(name: String, isNullable: Boolean) {
   import BinaryColumn._

@@ -19,8 +19,8 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.base.{
 }
 
 /**
- * A file being written. `commit` puts the whole file into the directory; before, no part of the
- * file is there.
+ * A file being written. The directory has no part of the file until `commit` puts the whole file
+ * there.
  */
 trait StateFileOutput {
   def stream: OutputStream

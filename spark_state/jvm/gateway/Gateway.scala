@@ -111,8 +111,9 @@ private[cowstate] final class GatewayStartException(message: String, cause: Thro
 private[cowstate] final class GatewayKilledException(message: String) extends IOException(message)
 
 /**
- * Raised if a living gateway takes no connection, or does not answer in time. Unless the gateway has
- * answered other requests meanwhile, the gateway was killed before the exception was raised.
+ * Raised if a living gateway takes no connection, or does not answer a request in time. The gateway
+ * is killed before the exception is raised. Exception: a gateway that has answered other requests
+ * meanwhile goes on, see GatewayProcess.keepsSilent.
  */
 private[cowstate] final class GatewayUnreachableException(message: String, cause: IOException)
   extends IOException(message, cause)

@@ -23,13 +23,12 @@ private[cowstate] final case class GatewayAnswer(header: JValue, body: Array[Byt
 }
 
 /**
- * A connection to the gateway, with a single request under way at a time.
- * spark_state/gateway/frames.py draws the bytes of requests and answers. A connection is for a
- * single thread at a time.
+ * A connection to the gateway, for one thread and one request at a time.
+ * spark_state/gateway/frames.py draws the bytes of requests and answers.
  *
- * A request that has no answer for too long is given up together with the connection, because the
- * gateway may wait for the object store in a client library that has no time-out. A gateway that
- * answers no request at all is ended, because the process may be suspended.
+ * If a request has no answer for too long, the connection is closed: the gateway may wait for the
+ * object store in a client library that has no time-out. If the gateway has answered no other
+ * request meanwhile, the gateway is ended, too: its process may be suspended.
  *
  * @param silentSeconds greatest time without an answer to a call that moves no bytes
  */

@@ -12,10 +12,12 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.files.{
 }
 
 /**
- * Files of one store, in the checkpoint or in an object store. The checkpoint's marker names the
- * place. A reader follows the marker alone. For a writer, the session's setting counts, too: if the
- * session names a store and the checkpoint has neither marker nor state, the writer begins in the
- * store. If the session names a store, the writer writes there or not at all.
+ * Files of one store, in the checkpoint or in an object store. If the files are in an object store,
+ * the checkpoint's marker names the place. A reader looks at the marker alone. A writer looks at
+ * the session's setting, too, if the session names an object store:
+ *
+ *   - If the checkpoint has neither marker nor state, the writer creates a marker for this store.
+ *   - If the state is in another place, the writer throws CowStatePlaceException.
  *
  * Spark's state reader counts the partitions of an operator by the partition directories in the
  * checkpoint. So each partition has a note in the checkpoint. Copies of the checkpoint contain the

@@ -98,7 +98,10 @@ private[cowstate] object StatePlaces {
     else s"$partition/${id.storeName}"
   }
 
-  /** Return the query's id, the same in all runs; without a metadata file, the run's id. */
+  /**
+   * Return the name of a directory in the object store: the query's id, which is the same in all
+   * runs. If the checkpoint has no metadata file, return the run's id.
+   */
   private def newDirectory(root: Path, conf: Configuration): String = {
     val file = new Path(root.getParent, Metadata)
     try Using.resource(file.getFileSystem(conf).open(file))(in => parse(in) \ "id") match {

@@ -154,8 +154,8 @@ private[cowstate] object RescaledPlace {
     StatePlaces.ofReader(new Path(id.checkpointRootLocation), hadoopConf)
 
   /**
-   * Return the directory of a store, at the place that its checkpoint names. The directory needs no
-   * claim, because no run of the query writes.
+   * Return the directory of a store: in the checkpoint, or in the object store that the
+   * checkpoint's marker names. No claim is needed, because no run of the query writes.
    */
   def directoryOf(
       id: StateStoreId, storeConf: StateStoreConf, hadoopConf: Configuration): StateDirectory =

@@ -15,13 +15,13 @@ import org.apache.spark.unsafe.Platform
 import org.apache.spark.util.MutablePair
 
 /**
- * Writer of the rows that a partition sends to another partition through Spark's shuffle. The rows
- * have four columns:
+ * Writer of the rows that a partition sends to another partition through Spark's shuffle. There are
+ * three kinds of rows, each with the same four columns:
  *
- *   key    value    number     sum
- *   row    row      checksum             a row of the state, with the checksum that it carries
- *                   rows       hashes    tally of all sent rows, see StateTally
- *          text                          failure: the reason why not all rows were sent
+ *   kind      key    value    number      sum
+ *   data      key    value    checksum    0         a row of the state
+ *   tally     null   null     rows        hashes    number and sum of the data rows, see StateTally
+ *   failure   null   text     0           0         the reason why not all rows were sent
  */
 private[cowstate] final class SentRow {
   private val writer = new UnsafeRowWriter(SentRow.Fields, 256)

@@ -181,10 +181,10 @@ private final class StoreConversion(
     }
 
   /**
-   * Return the id of the state that is converted, in checkpoint format 1, where Spark names no id.
-   * The new files keep the id, so that readers of the old files can continue from the new files.
-   * None if source and target have different providers, or if the state was adopted: another
-   * provider wrote an adopted state, and the state has no id.
+   * Return the id that the old files give to the state, for use in the new files. So readers of the
+   * old files can continue from the new files. Needed in checkpoint format 1, because Spark names
+   * the id only in format 2. None if source and target have different providers. Also None for an
+   * adopted state, because the files of another provider have no id.
    */
   private def keptUnique: Option[String] =
     if (order.sourceClass != order.targetClass) None

@@ -48,7 +48,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   private val finds = new RecentFinds(account)
   private val fetched = new FetchedKeys
   private val prefetches = new Prefetches(records, index, fetched)
-  /** Least event time of each page, for the RowTime of the last search for old rows. */
+  /** Least event time of each page, as read by `readTimes`; None before the first call. */
   private var zones: Option[ZoneMap] = None
   /**
    * `following`: the record after the last record read, 0 if there is none. `readsInOrder`: true

@@ -13,7 +13,10 @@ import java.util
 private[cowstate] final class FetchedKeys {
   import FetchedKeys._
 
-  /** Noted hashes, at the place given by their lowest bits. A later key replaces an earlier key. */
+  /**
+   * Noted hashes, each at the index given by its lowest bits. A later hash replaces an earlier hash
+   * at the same index. `noted` has the addresses at the same indexes.
+   */
   private var hashes: Array[Int] = _
   private var noted: Array[Long] = _
   private var isEmpty = true

@@ -5,10 +5,11 @@ import java.util
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 
 /**
- * Records of a map whose time is `upTo` or before, in portions, for a caller that removes them. The
- * lines of the table that lead to the records are read ahead.
+ * Iterator, in portions, over the records of a map whose time is `upTo` or before. The caller
+ * removes the records. So the lines of the table that lead to the records of a portion are brought
+ * into the processor's cache.
  *
- * Each record comes once, as long as the map is changed by `removeAt` only: `removeAt` moves no
+ * Each record comes once if the map is changed by `removeAt` only, because `removeAt` moves no
  * other record.
  */
 private[cowstate] final class OldRecords(
@@ -34,9 +35,9 @@ private[cowstate] final class OldRecords(
   private var sum = 0L
 
   /**
-   * Go to the next portion. Returns its number of records, 0 at the end; records are numbered from
-   * 0. Calls `f` with the number and the key of each record. The key lies in the map's memory, and
-   * `f` uses it at once.
+   * Go to the next portion, and call `f` with the number and the key of each record. The numbers
+   * begin at 0 in each portion. The key lies in the map's memory, so `f` uses the key at once.
+   * Returns the number of records in the portion, 0 at the end.
    */
   def next(f: (Int, UnsafeRow) => Unit): Int = map.synchronized {
     while (taken == ofPageCount && pages.hasNext) collect(pages.next())

@@ -3,12 +3,13 @@ package org.apache.spark.sql.execution.streaming.state.cowstate.map
 import org.apache.spark.sql.execution.streaming.state.cowstate.memory.MemoryAccount
 
 /**
- * Records of the keys read recently, in order, for the writes that follow. Operators of Spark
- * either read all keys of a batch and then write them in the same order, or write each key right
- * after reading it or the next key. So the record of a written key is likely the first or the last
- * of the records that were read and not yet written. The map looks at these two records before it
- * searches the table: a search is slow, because the table's lines have left the processor's cache
- * since the read. The map also fetches the next records into the processor's cache ahead.
+ * Records of the keys read recently, in order, for the writes that follow. Some operators of Spark
+ * read all keys of a batch, and then write the keys in the same order. Other operators write each
+ * key right after reading the key, or after reading one more key. So the record of a written key is
+ * likely the first or the last of the records that were read and not yet written. The map looks at
+ * these two records before it searches the table: a search is slow, because the table's lines have
+ * left the processor's cache since the read. The map also fetches records into the processor's
+ * cache before they are written.
  *
  * All answers are guesses: the caller makes sure that the key's live record is at the address.
  */
@@ -80,8 +81,8 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
   }
 
   /**
-   * Forget all records, because the last record was taken. The records before the last were read
-   * but not written, so no write of these records will come.
+   * Forget all records, because the last record was taken. The operator has read the earlier
+   * records without writing their keys, and does not go back to these keys.
    */
   def tookLast(): Unit = clear()
 

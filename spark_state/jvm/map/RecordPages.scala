@@ -233,7 +233,8 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   def usedBytes(number: Int): Int = used(number)
 
   /**
-   * Serial number of a page; differs from the serial numbers of earlier pages with the same number.
+   * Serial number of the present page with this number. Page numbers are used again, serial numbers
+   * are not.
    */
   def serial(number: Int): Int = serials(number)
 

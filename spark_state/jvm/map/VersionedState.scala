@@ -125,7 +125,7 @@ private[cowstate] final class VersionedState(
       (unchanged ++ undone.iterator, () => view.release())
     }
 
-  /** Copy the rows that undo logs gave out, without the keys that were absent. */
+  /** Copy the rows of `before`: keys with their values from undo logs. A null value is left out. */
   private def valuesOf(
       before: util.Map[UnsafeRow, UnsafeRow],
       keyFields: Int,

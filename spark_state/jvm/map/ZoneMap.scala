@@ -9,10 +9,11 @@ import org.apache.spark.unsafe.Platform
  * Moerkotte, "Small Materialized Aggregates", VLDB 1998). New rows go to the tail, so rows that
  * arrive at about the same time lie in the same pages.
  *
- * The least time of a page is never above the times of its live records. It may be below, because
- * records die. Records added to a page, whether by puts, undoing, or compaction, are read at the
- * next request. A change in place must be reported with `changed`. The zone map takes 16 bytes for
- * each page, not charged to any account.
+ * The least time of a page is a lower bound for the times of the page's live records. After the
+ * oldest record has died, the bound may be too low. Records added to a page, whether by puts,
+ * undoing, or compaction, are read at the next call of `readNew` or `takeOld`. A change in place
+ * must be reported with `changed`. The zone map takes 16 bytes for each page, not charged to any
+ * account.
  */
 private[cowstate] final class ZoneMap(records: RecordPages, val times: TimeReader) {
   import RecordPages._

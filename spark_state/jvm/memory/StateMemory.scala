@@ -136,12 +136,12 @@ private[cowstate] trait StateMemory {
   /** True if `bytes` more may be allocated. */
   def permits(bytes: Long): Boolean
 
-  /** True if `close` has given all blocks back. */
+  /** True once `close` was called. Always false for memory on the heap. */
   def isClosed: Boolean
 
   /**
-   * Give everything back: revoke all blocks, and give out no more. `isRead`: true if a view may
-   * still read pages; all memory then stays until a second call with false.
+   * Give out no more blocks, revoke all blocks, and free their memory. If `isRead` is true, a view
+   * may still read pages: all blocks then stay until a second call with false.
    */
   def close(isRead: Boolean): Unit
 }

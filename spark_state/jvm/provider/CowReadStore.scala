@@ -37,7 +37,7 @@ private[cowstate] final class CowReadStore(
   override def prefetch(hashes: Array[Int], count: Int, isThere: Array[Boolean]): Int =
     loaded.versions.prefetch(hashes, count, isThere)
 
-  /** Return all rows, even if the operator of the write store looks for old rows only. */
+  /** Return all rows. The iterator of a write store may return old rows only, see EvictionScan. */
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
     if (writer != null) return writer.allRows()

@@ -70,7 +70,7 @@ private[cowstate] final class HeldState(store: ProvidedStore, restores: StateRes
     }
   }
 
-  /** Hold an empty state, which counts as `version`. */
+  /** Replace the held state by an empty state, which counts as the state of `version`. */
   def installEmpty(version: Long): (LoadedState, StateId) =
     install(restores.empty(StateId(version, StateId.Empty.unique)))
 
@@ -85,12 +85,14 @@ private[cowstate] final class HeldState(store: ProvidedStore, restores: StateRes
   }
 
   /**
-   * Restore a version from files, in place of the held state. The held state is given up first: two
-   * states at once may exceed the memory. Call with the lock of the store.
+   * Restore a version from files, and replace the held state by the restored state. The held state
+   * is given up before the restore, because two states at once may exceed the memory. Call with the
+   * lock of the store.
    *
-   * @param unique id of the state, if Spark gave one
-   * @param beside id of the attempt that made the state in the operator's other stores, if the task
-   *               writes these stores already
+   * @param unique id of the state, if Spark gave an id
+   * @param beside id of the attempt whose state to restore; None for any attempt. Given if the task
+   *               already writes another store of the operator: both stores must begin upon states
+   *               of the same attempt
    */
   def reload(
       version: Long, unique: Option[String], beside: Option[String]): (LoadedState, StateId) = {

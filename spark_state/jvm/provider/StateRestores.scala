@@ -59,10 +59,12 @@ private[cowstate] final class StateRestores(store: ProvidedStore) extends Loggin
     attempts.stateAt(version, unique, files).getOrElse(throw missing(version, unique, files))
 
   /**
-   * Return the state of `version` that the attempt `beside` made: in the other stores of the
-   * operator, the task uses the states of this attempt. If there is no such state, return the state
-   * that counts as `version`, for example a rescaled state. Throws CowStateException if another
-   * attempt made that state.
+   * Return the state of `version` that the attempt `beside` made. The task already uses a state of
+   * this attempt in another store of the operator, and all stores must take the same attempt.
+   *
+   * If the attempt made no state in this store, return the state that counts as `version`, for
+   * example a rescaled state. Throws CowStateException if another attempt made the state that
+   * counts.
    */
   def stateBeside(beside: String, version: Long, files: StateFiles): StateId =
     files.stateAt(version, Some(beside)).getOrElse {

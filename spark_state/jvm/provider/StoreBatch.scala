@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.cowstate.checkpoints.Loade
 private[cowstate] trait StoreBatch {
   /** True if a snapshot is written before the commit returns. */
   def forcesSnapshot: Boolean
-  /** Id given by Spark to the state that the batch begins upon. */
+  /** Spark's checkpoint id of the state upon which the batch begins; None if Spark gives no id. */
   def askedFor: Option[String]
   /**
    * Prepare for writing, at the latest before the first bytes of the changelog. From then on the

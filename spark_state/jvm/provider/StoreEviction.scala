@@ -3,12 +3,13 @@ package org.apache.spark.sql.execution.streaming.state.cowstate.provider
 import org.apache.spark.sql.execution.streaming.state.cowstate.map.RowTime
 
 /**
- * Eviction of an operator from a store in a batch: the operator evicts the rows whose time is
- * `upTo` or before. The operator asks the store for all rows only to find the rows to evict.
+ * Eviction of old rows from a store by an operator, in one batch. A row is old if its time is
+ * `upTo` or before. The operator iterates over the store only to find the old rows. So the store
+ * may return the old rows alone, see EvictionScan.
  *
- * @param timesIn  name of the store whose rows have the time: normally the store of the eviction.
- *                 If a join evicts by value, the eviction is from the store of counts, and
- *                 `timesIn` is the store of values
+ * @param timesIn  name of the store whose rows have the time: normally the store itself. If a join
+ *                 evicts by value, the join iterates over the store of counts, and `timesIn` is
+ *                 the store of values
  * @param isSilent true if the operator puts out nothing for evicted rows
  */
 private[cowstate] final case class StoreEviction(

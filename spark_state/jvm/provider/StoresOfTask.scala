@@ -66,8 +66,8 @@ private[cowstate] object StoresOfTask {
   }
 
   /**
-   * Return the attempt for a store about to be written. If the current attempt has begun the store
-   * before, a new attempt begins.
+   * Return the attempt for writing a store: the task's current attempt at the operator's stores. If
+   * the current attempt has begun to write this store already, return a new attempt.
    *
    * A reader of the state may open the store a second time while the operator still writes the
    * store. Then the new attempt is for the reader only: the operator keeps its own attempt.

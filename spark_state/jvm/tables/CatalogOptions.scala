@@ -84,8 +84,9 @@ private[cowstate] final class CatalogOptions private (
     }
 
   /**
-   * Return the options that ask the source in Python if a table may have these options and
-   * `columns`. If `columns` is None, the source checks only the names in TBLPROPERTIES.
+   * Return these options and, in addition, the option `declaration`: with this option, the source
+   * in Python checks if a table may have these options and `columns`. If `columns` is None, the
+   * source checks only the names in TBLPROPERTIES.
    *
    * @param beside      names in TBLPROPERTIES
    * @param mayLackKeys true if the keys may come with the write that creates the table

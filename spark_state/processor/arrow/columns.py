@@ -1,10 +1,10 @@
 """Conversion of a processor's columns to a struct array of a given type.
 
-Columns are matched by name, in any order; columns with the same name by position. A value is
-converted only if the new type can hold exactly the same value: between integers, floating-point
-numbers and decimals, between string and large_string, between units of timestamps. A number never
-becomes text. One exception, as in the row API: a double in a float column is rounded; a double
-beyond the range of floats is refused.
+Columns are matched by name, in any order. If two columns of the type have the same name, all
+columns must be in the order of the type. A value is converted only if the new type can hold exactly
+the same value: between integers, floating-point numbers and decimals, between string and
+large_string, between units of timestamps. One exception, as in the row API: a double in a float
+column is rounded. A double beyond the range of floats is refused. A number never becomes text.
 """
 
 from __future__ import annotations

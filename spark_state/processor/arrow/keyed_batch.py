@@ -53,8 +53,8 @@ class Keys:
         return pa.table(arrays, names=list(self._columns.names))
 
     def take(self, indexes: Any) -> Keys:
-        """Return the keys at these positions, an array of integers. Raises ValueError for other
-        positions."""
+        """Return the keys at the positions `indexes`, an array of integers. The first key is at 0.
+        Raises ValueError for a position without a key, and for other types than integers."""
         places = np.asarray(indexes)
         if len(places) and (
             places.dtype.kind not in "iu" or places.min() < 0 or places.max() >= len(self)

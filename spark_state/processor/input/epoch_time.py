@@ -34,8 +34,8 @@ class EpochTime:
 
 
 def time_mode_named(name: object) -> str:
-    """Return Spark's name of a time mode, given in upper or lower case. Raises an error with
-    Spark's condition for an unknown name."""
+    """Return Spark's spelling of a time mode. `name`: the time mode in upper or lower case. Raises
+    an error with Spark's condition for an unknown name."""
     for mode in TIME_MODES:
         if mode.lower() == str(name).lower():
             return mode

@@ -1,6 +1,6 @@
 """Merge of sorted runs into parts of whole keys: an external merge sort.
 
-    run 1   a a b c | d e e f      heads of the runs, as many bytes as a part may have
+    run 1   a a b c | d e e f      left of |: heads of the runs, together as large as a part
     run 2   a c c d | d d g
                     ^ from the first `d` on, rows may be missing: d waits for the next part
     part    a a a b c c c
@@ -9,8 +9,8 @@ Rows of a key keep their order, because the runs are in the order of arrival. If
 is not whole in the heads, the first key becomes a part of its own, with any number of rows. The
 rows of such a part are not copied: the part consists of slices of the runs.
 
-A head has at least one row. So a part has at most `part_bytes` and one row of each run, unless the
-part is one key.
+A head has at least one row, even if the row is larger than the run's share of a part. So a part may
+exceed `part_bytes` by one row of each run. A part that is one key has no limit.
 """
 
 from __future__ import annotations
@@ -108,10 +108,12 @@ class _Heads:
         self._rows = together.take(pa.array(self._order))
 
     def _with_next_keys(self, length: int) -> list[bool]:
-        """Return for each run True if the run's first key may be in the next part. This is so if
-        the first key is not greater than a bound. Each run with more than `length` rows has a key
-        in row number `length`; the bound is the least of these keys. If no run has so many rows,
-        return True for all runs."""
+        """Choose the runs whose keys may be in the next part. Return True or False for each run.
+
+        A run is chosen if the run's first key is not greater than a bound: the least of the keys in
+        row number `length` of the runs with more than `length` rows. If no run has more than
+        `length` rows, all runs are chosen.
+        """
         lasts = [run.slice(length - 1, 1) for run in self._runs if run.num_rows > length]
         if not lasts:
             return [True] * len(self._runs)

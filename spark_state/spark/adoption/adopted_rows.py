@@ -1,7 +1,7 @@
 """The states of Spark's transformWithState, as rows of cowstate's files.
 
-Spark's own reader, `format("statestore")`, reads the states in any encoding. The DataFrame has a
-row for each row of cowstate's files, see state_rows:
+Spark's own reader, `format("statestore")`, reads the states in any encoding. `SparkStates.rows` is
+a DataFrame with a row for each row of cowstate's files, see state_rows:
 
     key_0, key_1, …    the columns of the key
     key_group          int

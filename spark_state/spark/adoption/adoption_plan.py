@@ -68,9 +68,9 @@ class AdoptionPlan:
 
     @property
     def needed_until_edited(self) -> set[str]:
-        """Paths of files to remove only after the other edits, because until then the query
-        continues on cowstate, which may read the files: STATE_PLACE, and the deltas of the present
-        version in `removals`. Empty if the query is not on cowstate.
+        """Paths of the files that the adoption removes last, after all edits: STATE_PLACE, and the
+        deltas of the present version in `removals`. Until then the query is on cowstate, which may
+        read these files. Empty if the query is on another provider.
 
         The deltas are from HDFSBackedStateStoreProvider, and do no harm after the edits:
         HDFSBackedStateStoreProvider does not read the delta of a version that has a snapshot.
@@ -91,9 +91,9 @@ def plan_adoption(
 ) -> AdoptionPlan:
     """The plan for continuing this checkpoint on `to`, a key of TARGETS.
 
-    `store`: the URL of the object store for the state, or IN_CHECKPOINT. If `store` is None, state
-    from another provider moves into the checkpoint. `attempt`: makes the name of the directory in
-    the store unique.
+    `store`: the URL of the object store for the state. If `store` is None or IN_CHECKPOINT, the
+    state is in the checkpoint after the adoption. If `store` is None, a query that is on `to`
+    already is refused. `attempt`: makes the name of the directory in the object store unique.
 
     Raises UnsupportedOperationError or ConfigurationError with the reason and the way out.
     """
@@ -219,9 +219,9 @@ def _left_behind(checkpoint: QueryCheckpoint, target: str) -> list[CheckpointFil
 
 
 def _reads_hdfs_files(checkpoint: QueryCheckpoint, directory: StoreDirectory) -> bool:
-    """Return True if the query is on cowstate, but the present version of this store has only files
-    of HDFSBackedStateStoreProvider. Cowstate reads these files, so a snapshot among the files has
-    the present state."""
+    """Return True if cowstate reads the present version of this store from files of
+    HDFSBackedStateStoreProvider: the query is on cowstate, but cowstate has not written the
+    version. Then the adoption must not remove a snapshot of the version."""
     if checkpoint.provider != PROVIDER_CLASS or checkpoint.place is not None:
         return False
     own = checkpoint.files_of_version(directory.path, hdfs=False)

@@ -4,14 +4,14 @@
     barriers, manifest     the driver: the last committed batch becomes an epoch of the store
     verified               a Spark job: compares the rows that a host would restore with the rows
                            from Spark's reader
-    offset log edited      time modes only, see operator_adoption_plan
+    offset log edited      except in time mode "None", see operator_adoption_plan
     state/ moved away      into the folder of the adoption; from here on, the query is a query of
                            cowstate
 
-Until the last step no query reads the store: the query still continues on Spark's operator or, in a
-time mode once the offset log is edited, refuses to start. Spark's files do not change, so an undo
-moves the files back. A record with the URL of the store is written before the first file of the
-store, so that an undo finds the store.
+Before the last step no query reads the store: a query that is started continues on Spark's
+operator. If the offset log is already edited, the query refuses to start. Spark's files do not
+change, so an undo moves the files back. A record with the URL of the store is written before the
+first file of the store, so that an undo finds the store.
 """
 
 from __future__ import annotations

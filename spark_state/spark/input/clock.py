@@ -6,17 +6,18 @@ row.
 
     offset   {"tick": 7, "query": "<id of the query>"}
 
-The clock reads the times in the operator's store once after each batch. Until the next batch the
-clock only compares these times with the present time.
+After each batch the clock reads the times of all subtasks from the operator's store, once. Until
+the next batch the clock only compares these times with the present time.
 
 The store's path contains the query's id, and the clock's process does not know the id. So a task
 that reads control rows writes the id into an object whose name the clock chose. The clock reads the
-object after the batch, and puts the id into its offset by one more tick. After a restart the clock
-finds the id in its last offset.
+object after the batch. Then the clock ticks once more: the new offset has the id. After a restart
+the clock finds the id in its last offset.
 
 If no task has written the object when the batch is over, the clock ticks a second time. If the
-object is missing after the second batch, too, the clock ticks again only after a batch without
-control rows. So the clock of a query that never reads its rows does not tick for ever.
+object is still missing after the second batch, the clock stops ticking: otherwise the clock of a
+query that never reads the control rows would tick for ever. As long as the object is missing, the
+clock ticks once more after each batch without control rows.
 
     batch begins -> Spark asks again: the batch is over -> read the query's id and the newest times
                  -> Spark asks again, and again         -> compare

@@ -50,9 +50,9 @@ _BATCHES_WITHOUT_ROWS_KEY = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 @dataclass(frozen=True, slots=True)
 class ClockSettings:
-    """The facts about an operator that its clock needs. `policy`: None if timers are in processing
-    time; `stands_still`: True if the clock never ticks; `store_options`: options for the clients of
-    stores."""
+    """The facts about an operator that its clock needs. `policy`: Spark's policy for several
+    watermarks, None if timers are in processing time; `stands_still`: True if the clock never
+    ticks; `store_options`: options for the clients of stores."""
 
     store_root: str
     operator: str
@@ -188,9 +188,9 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
             yield (subtask,)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell the clock that a batch without control rows begins: Spark calls `commit` when the
-        next batch begins. If the next batch has control rows, Spark then calls `partitions`, which
-        tells the clock that a batch with control rows begins."""
+        """Tell the clock that a batch without control rows begins. Spark calls `commit` when any
+        batch begins. If the batch has control rows, Spark calls `partitions` afterwards, and
+        `partitions` tells the clock about the control rows."""
         self._clock.batch_begins(with_control_rows=False)
 
 

@@ -7,7 +7,7 @@ Spark's stateful operators downstream find the column of event times by the same
 watermark from the `withWatermark` upstream. So to give these operators an event time, this module
 marks a column of the output.
 
-If Spark's own operator refuses the same call, the error has Spark's error condition.
+For a mistake that Spark's own operator refuses, too, the error has Spark's error condition.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ def with_batch_time(keyed: DataFrame) -> DataFrame:
 
 
 def _identities(df: DataFrame, columns: Sequence[Column]) -> list[int | None]:
-    """The attribute id of each column; None for an expression, and for an attribute with an alias
-    that differs from its name."""
+    """The attribute id of each column; None for an expression, and for an attribute that an alias
+    renames."""
     if not columns:
         return []
     selected = df.select(*columns)._jdf.queryExecution().analyzed().projectList()

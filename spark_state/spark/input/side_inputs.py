@@ -116,9 +116,9 @@ def initial_rows(
 
 
 def _planned_once(df: DataFrame) -> DataFrame:
-    """The rows of `df`, planned only once. Adaptive execution is off meanwhile, because with
-    adaptive execution Spark would run the shuffles while planning. With Spark Connect, `df` itself,
-    which Spark plans in each batch."""
+    """The rows of `df`, planned now and not again in each batch. Adaptive execution is off during
+    the planning, because with adaptive execution Spark would already run the shuffles. With Spark
+    Connect, returns `df` unchanged, and Spark plans `df` in each batch."""
     spark: Any = df.sparkSession
     if is_connect(spark):
         return df

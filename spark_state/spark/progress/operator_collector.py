@@ -221,8 +221,9 @@ class OperatorCollector(Collector):
         shown: Sequence[tuple[_FollowedOperator, OperatorProgress]],
         further_values: Mapping[str, Sequence[str]],
     ) -> CounterMetricFamily:
-        """Add sums of operators to `counter`, and return `counter`. `further_values`: the names of
-        the sums to add, each with the values of the labels that only this counter has."""
+        """Add sums of the operators in `shown` to `counter`, and return `counter`.
+        `further_values`: by the name of each sum to add, the values of the counter's additional
+        labels, such as the label `step`."""
         for followed, _ in shown:
             for (name, subtask), total in sorted(followed.sums.items()):
                 if name in further_values:

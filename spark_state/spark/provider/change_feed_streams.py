@@ -50,8 +50,9 @@ def refuse_partitions_of_streams(writers: Any = DataStreamWriter) -> None:
 
 
 def _noting(method: Any) -> Any:
-    """Wrap a method of the writer: the wrapper notes the arguments, because a user may call the
-    methods in any order, and raises ConfigurationError for a partitioned stream."""
+    """Wrap a method of the writer. The wrapper raises ConfigurationError if the stream is to be
+    partitioned. A user may call the methods in any order, so the wrapper notes the arguments of
+    each call."""
 
     @wraps(method)
     def noted(self: DataStreamWriter, *arguments: Any, **named: Any) -> DataStreamWriter:

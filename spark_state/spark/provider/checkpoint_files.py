@@ -131,9 +131,9 @@ class CheckpointFiles(HadoopFiles):
             )
 
     def unfinished(self, path: str) -> list[str]:
-        """The paths of the remains of killed calls of `write_text` for this file: Spark's managers
-        write to a hidden file in the same folder, with an id in its name, and rename the hidden
-        file."""
+        """The paths of the hidden files that killed calls of `write_text` for this file have left.
+        Spark's file managers write to a hidden file in the same folder, with an id in its name, and
+        rename the hidden file at the end."""
         folder, _, name = path.rpartition("/")
         unfinished = re.compile(rf"\.{re.escape(name)}\.[0-9a-f-]{{36}}(?:\.TID\d+)?\.tmp")
         return [f"{folder}/{each}" for each in self.names(folder) if unfinished.fullmatch(each)]

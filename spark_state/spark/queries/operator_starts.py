@@ -70,9 +70,9 @@ returns the result."""
 class StoreProgress(NamedTuple):
     """Progress of an operator in its store; -1 if the store has no epoch.
 
-    `written`: the newest epoch in the store; `reached`: the epoch after the last batch that the
-    store has noted as committed, if this epoch is later than `written`, otherwise `written`;
-    `newest_run`: the number of the newest run that counts, 0 if there is none.
+    `written`: the newest epoch in the store; `reached`: `written`, or the epoch after the batch
+    that the store has noted as committed, whichever is later; `newest_run`: the number of the
+    newest run that counts, 0 if there is none.
     """
 
     written: int = -1

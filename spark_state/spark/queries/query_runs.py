@@ -26,8 +26,9 @@ REMEMBERED_RUNS = 32
 
 @dataclass(frozen=True, slots=True)
 class QueryRun:
-    """A run of a query. `operators`: the operators of cowstate, with short retries; `shown`: the
-    operators in the progress of the query."""
+    """A run of a query. `operators`: the stores of the cowstate operators; a failing call to a
+    store is tried again for PROGRESS_RETRY_SECONDS. `shown`: the entries of these operators in the
+    query's progress."""
 
     operators: Sequence[StoredOperator]
     shown: ShownRun

@@ -90,7 +90,7 @@ def checkpoint_location(
 
 def refuse_state_of_spark(location: str, spark: SparkSession) -> None:
     """Raise ConfigurationError if the checkpoint at `location` has state of Spark's own operator,
-    and UnsupportedFormatError if a later version of Spark wrote the metadata of its operators."""
+    and UnsupportedFormatError if a later version of Spark wrote an operator's metadata."""
     files = HadoopFiles(spark, location)
     for operator in files.names("state"):
         noted = f"state/{operator}/_metadata"

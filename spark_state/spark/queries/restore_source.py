@@ -151,8 +151,9 @@ def _not_there(chosen: RestoreFrom, operator: str, below: Sequence[str]) -> Conf
 def _newest_epoch(
     chosen: RestoreFrom, histories: Sequence[OperatorHistory], before: int | None
 ) -> int:
-    """The epoch that all operators have: the epoch `before`, chosen for operators planned earlier,
-    if possible; otherwise the newest such epoch."""
+    """The epoch to begin with: `before` if all operators of `histories` have this epoch, otherwise
+    the newest epoch that all these operators have. `before`: the epoch chosen for the operators
+    planned earlier in the same query, None for the first operator."""
     held = epochs_of(histories)
     if before is not None and all(before in versions for versions in held.values()):
         return before

@@ -2,9 +2,9 @@
 
 A record is written before the new state and says where the new state goes, so that an undo finds
 the new state. The rescale takes effect with the edit of the newest entry of the offset log: until
-this edit the query continues with the former number, and from then on with the new number. Files
-that are edited before this entry first get a text with which both numbers work, `between` in
-rescale_edits.
+this edit the query continues with the former number, and from then on with the new number. Every
+other edited file gets two texts: before this edit a text with which both numbers work, and
+afterwards the final text (`between` and `after` in rescale_edits).
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ class Rescale:
         return WrittenState(record, {edit.path: edit.after for edit in edits}, rows)
 
     def check_revert(self, folder: ChangeFolder, record: ChangeRecord, *, force: bool) -> None:
-        """Raise ConfigurationError if the query has run with the new number. Unless `force` says
-        that the query is stopped, raise the error also if the query may have been started with the
-        new number."""
+        """Raise ConfigurationError if the query has run with the new number, or if somebody else
+        has edited a file that the rescale edited. Also raise the error if the query may have been
+        started with the new number, unless `force` says that the query is stopped."""
         files, checkpoint = folder.files, read_checkpoint(folder.files)
         if took_effect(files, record) or checkpoint.partitions != record.own["from"]:
             if has_run_since(record, checkpoint.planned, checkpoint.committed):

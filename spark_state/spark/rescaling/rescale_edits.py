@@ -1,9 +1,9 @@
 """The edits of a checkpoint that give its query another number of partitions. Pure.
 
-With a single edit the change takes effect: the edit of the newest entry of the offset log. From
-this edit on, Spark has the new number, and by the number the provider knows which files count. The
-edits before and after this edit let the query continue at any moment, with the former number or
-with the new number:
+The change takes effect with a single edit: the edit of the newest entry of the offset log. From
+this edit on, Spark has the new number, and the provider uses the files for the new number. The
+other files get one text before this edit (`between`) and one after (`after`), so that the query can
+continue at any moment, with the former number or with the new number:
 
     file                       before      between                       after
     offsets/<planned>          number      number                        new number: takes effect

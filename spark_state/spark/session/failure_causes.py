@@ -76,8 +76,9 @@ def _python_error(text: str) -> tuple[str, str] | None:
     """The last Python error in a text: the module of the error's class, with a dot at the end, and
     the line of the error. None without a traceback.
 
-    The last traceback in the text counts. If an error was raised from another error, this is the
-    traceback of the final error; if a text quotes another text, the traceback in the inner text.
+    The last traceback in the text counts. If an error was raised from another error, the last
+    traceback shows the final error. If a text quotes another text with a traceback, the last
+    traceback is in the quoted text.
     """
     _, traceback, frames = text.rpartition(_TRACEBACK)
     match = _PYTHON_ERROR.search(frames) if traceback else None

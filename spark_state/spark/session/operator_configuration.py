@@ -34,8 +34,9 @@ _NEEDED_BY = {"heap": (), "rocksdb": ("rocksdict", "msgpack")}
 @dataclass(frozen=True, slots=True)
 class OperatorConfiguration:
     """The configuration of one operator; operator_settings has the meaning of each setting.
-    `store_root`: root URL; `checkpoints`: without the epoch to restore from, which is found when
-    the operator is planned; `restore_from`: None if not set."""
+    `store_root`: root URL; `checkpoints`: settings without a source of the first state; the source
+    is found when the operator is planned; `restore_from`: where the user wants to restore from,
+    None if not set."""
 
     store_root: str
     parallelism: int

@@ -2,8 +2,8 @@
 
 A value that is valid JSON is parsed as JSON (8, true, "a text", {"region_name": "eu"}); any other
 value is a text. The options travel to executors with the operator, and cowstate never shows the
-options. Spark shows each setting whose name does not match `spark.redaction.regex`, so a secret
-under such a name is refused. Pure.
+options. Spark shows each setting, unless the setting's name matches `spark.redaction.regex`. A
+secret that Spark would show is refused. Pure.
 """
 
 from __future__ import annotations

@@ -3,11 +3,13 @@
 Spark starts workers with the interpreter that PYSPARK_PYTHON names in the driver's environment or,
 if the variable is not set, with `python3` of the PATH. The interpreter of the driver does not
 matter. The setting `spark.pyspark.python` has an effect only if spark-submit starts the driver. To
-find data sources written in Python, the JVM starts a process, with the environment in which the JVM
-was launched.
+find data sources written in Python, the JVM starts a Python process. The interpreter of this
+process comes from the environment in which the JVM was launched.
 
-On one machine the interpreter of the driver has cowstate, so workers should run the same
-interpreter. On a cluster the other machines are unknown, so this module changes nothing.
+On one machine the interpreter of the driver has cowstate. So this module lets workers run the
+interpreter in `spark.pyspark.python` or, without this setting, the driver's interpreter. This
+module changes nothing if PYSPARK_PYTHON is set, nor on a cluster, where the other machines are
+unknown.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ _GREATEST_BOUND = 2**31 - 1
 
 @contextmanager
 def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Let the workers of a Spark that is launched inside the `with` block run the driver's
-    interpreter. Does nothing unless the settings name a local master and the user has chosen no
-    interpreter."""
+    """Let the workers of a Spark that is launched inside the `with` block run the interpreter in
+    `spark.pyspark.python` or, without this setting, the driver's interpreter. Does nothing if
+    PYSPARK_PYTHON is set, or if the settings name no local master."""
     if os.environ.get(_PYTHON) or not is_local_master(str(settings.get("spark.master", ""))):
         yield
         return
@@ -52,11 +54,13 @@ def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def use_driver_interpreter(spark: SparkSession) -> None:
-    """Let the workers of a running session run the driver's interpreter. Safe to call again.
+    """Let the workers of a running session run the interpreter in `spark.pyspark.python` or,
+    without this setting, the driver's interpreter. Safe to call again.
 
-    Does nothing with Spark Connect: the server has already chosen its interpreter. If
-    the JVM of classic Spark looks up data sources with another interpreter, the function also
-    registers format("cowstate"), because the other interpreter may not have cowstate.
+    Does nothing if PYSPARK_PYTHON is set, or if the master is not local. Does nothing with Spark
+    Connect: the server has already chosen its interpreter. If the JVM of classic Spark looks up
+    data sources with another interpreter, the function also registers format("cowstate"), because
+    the other interpreter may not have cowstate.
     """
     if is_connect(spark):
         return

@@ -60,7 +60,8 @@ class ChangeRecord:
                          takes effect, unless `moved` has a folder
     between              by path, the texts that some edited files have until the change takes
                          effect
-    finishing            by path, the texts that these files get after the change took effect
+    finishing            by path, the texts that the files in `between` get after the change took
+                         effect
     removed              paths of files that no query reads, in the order of removal
     removed_last         paths of files that the query may need until the change takes effect, in
                          the order of removal. The files are removed after the last edit. If there

@@ -82,9 +82,9 @@ class PlannedChange:
 class WrittenState:
     """New state that no query uses yet, and the edits after which the query uses the new state.
 
-    `texts`: by path, the new content of the edited files in the order of the edits; `moves`: by
-    new path in the checkpoint, the URL below the folder NEW_STATE from which the file moves;
-    `rows`: by name of an operator or state, the number of rows.
+    `texts`: by path, the new content of the edited files in the order of the edits; `moves`: new
+    files that move from the folder NEW_STATE to their place in the checkpoint: by the path after
+    the move, the URL before the move; `rows`: by name of an operator or state, the number of rows.
     """
 
     record: ChangeRecord
@@ -164,10 +164,12 @@ def apply(
 ) -> AppliedChange:
     """Let the query continue on `target`.
 
-    Unless `force` says that the query is stopped, first plans the next batch, without rows, so that
-    a query that still runs cannot plan the batch. Raises the errors of `take_next_batch`, `plan`
-    and `write_state`, and ConfigurationError if another change is not finished. After an error the
-    query continues as before, or a note of the error says how to undo the change.
+    Before the change, takes the next batch away from a driver that may still run the query, see
+    next_batch. Does not take the batch if `force` says that the query is stopped.
+
+    Raises the errors of `take_next_batch`, `plan` and `write_state`, and ConfigurationError if
+    another change is not finished. After an error the query continues as before, or a note of the
+    error says how to undo the change.
     """
     end_last(files)
     earlier = changes_of(files)

@@ -80,8 +80,8 @@ def timers_frame(spark: SparkSession, read: StateRead) -> DataFrame:
 
 
 def _no_rows(spark: SparkSession, read: StateRead, state: StateSchema) -> DataFrame:
-    """An empty DataFrame whose columns have the same types as the columns of `rows_of_state` for a
-    state, but other names."""
+    """An empty DataFrame in place of the rows that `rows_of_state` returns for a state. The columns
+    have the same types, but the columns after the key have other names."""
     schema = struct_from_json(state.schema_json)
     types = [field.dataType for field in schema]
     if read.flatten and state.kind in _COLLECTIONS:
