@@ -105,7 +105,8 @@ def _literals_of(condition: Filter) -> KeyValues | None:
 
 
 def _is_unknown(literal: object) -> bool:
-    """True if the literal may have had another, unknown value in the query."""
+    """True if Spark may have replaced the literal of the query by `literal`, and the literal of the
+    query cannot be known, see the module."""
     if isinstance(literal, Decimal):
         return len(literal.as_tuple().digits) >= _ROUNDED_DIGITS
     return isinstance(literal, str) and _REPLACED_BYTES in literal

@@ -41,8 +41,9 @@ Positions = Mapping[int, ChannelPosition]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Key groups to read from version `start` (None: from nothing) to version `end`. `channel`: the
-    subtask that is ahead at `end`, None if `end` is whole."""
+    """Key groups whose changes are read: the changes after version `start` (None: after an empty
+    state), up to version `end`. `channel`: the subtask whose barrier ends the stretch, because the
+    subtask is ahead of the others; None if a version of all key groups ends the stretch."""
 
     key_groups: KeyGroupRange
     start: int | None

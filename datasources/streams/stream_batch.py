@@ -133,8 +133,8 @@ class StreamBatch:
           rows, and as deletes of keys that the state does not have.
         - With preimages, the changes of version 6 are left out, because the preimages would come
           from the state at version 5. If version 6 was built on version 4, the changes come again.
-        - If version 6 needs the state before it (`needs_state_before`), its changes are treated as
-          with preimages.
+        - The same holds without preimages if the effect of a change depends on the state before
+          (`needs_state_before`).
         """
         planned: int = self.end["version"]
         lenient = not self.options.fail_on_data_loss

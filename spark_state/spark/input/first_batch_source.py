@@ -38,7 +38,7 @@ class FirstBatchSource(LoadedInWorkers, DataSource):
         return StructType([StructField("first", IntegerType(), nullable=False)])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A reader before the first batch."""
+        """A reader that begins with the first batch."""
         return FirstBatchReader()
 
 

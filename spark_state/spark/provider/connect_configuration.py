@@ -43,8 +43,9 @@ def connect_url(options: Mapping[str, Any]) -> str | None:
 
 
 def starts_server(url: str, options: Mapping[str, Any]) -> bool:
-    """Return True if a builder with these options starts a server for `url`. A builder may also
-    reuse a running server of this machine, whose settings are fixed."""
+    """Return True if a builder with these options always starts a server for `url`. Return False if
+    `url` is the address of a server, or if the builder may find a running server of this machine,
+    whose settings are fixed."""
     reuse = options.get("spark.local.connect.reuse") or os.environ.get("SPARK_LOCAL_CONNECT_REUSE")
     return not url.startswith("sc:") and str(reuse).lower() not in ("1", "true")
 
