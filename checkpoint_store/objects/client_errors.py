@@ -31,10 +31,10 @@ _CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileN
 def telling_client_errors(
     url: str, storage_options: Mapping[str, Any], list_again: Callable[[], None]
 ) -> Iterator[None]:
-    """Translate an error of the client to the error of an ObjectStore. An error that shows a secret
-    is raised without its cause, because the cause shows the secret too. `list_again` lists the
-    store to find the reason of a refusal: the answer to a HEAD request has no text, but the answer
-    to a listing has text."""
+    """Translate an error of the client to the error of an ObjectStore. Secrets in its text
+    are hidden; then the client's error is not kept as the cause, because its text has the secret.
+    `list_again` lists the store to find the reason of a refusal: the answer to a HEAD request has
+    no text, but the answer to a listing has text."""
     try:
         yield
     except CheckpointStoreError:

@@ -76,10 +76,11 @@ class TableUpkeep:
         bounds: MergeBounds,
         options: SinkOptions,
     ) -> TableVersion:
-        """Do the upkeep before the commit of `version`, and return the version with folded files.
+        """Do the upkeep before the commit of `version`. Return the version to commit: with fewer
+        files if files were folded, and with the new number of failed upkeeps.
 
-        `metadata`: the table's metadata. `version`: the version to commit, with the count of
-        failures of the version before. `bounds`: the limits of a fold.
+        `metadata`: the table's metadata. `version`: the new version, whose `failed_upkeep` is still
+        the number of the preceding version. `bounds`: the limits of a fold.
         """
         if not self._is_begun:
             for chore in self._chores():

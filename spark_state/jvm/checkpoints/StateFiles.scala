@@ -116,9 +116,9 @@ final class StateFiles(
     changelogs.getOrElse(state.version, Nil).exists(_.state == state)
 
   /**
-   * Return the lineage of a state. Files that cover many versions are preferred. If a file is
-   * missing, return on the left the earlier state to which no file leads. Files in `damaged` are
-   * not used. If `fromSnapshot` is given, only the snapshot of version `fromSnapshot` is used.
+   * Return the lineage of a state. Files that cover many versions are preferred. If files are
+   * missing, return Left with the state to which no file leads. Files in `damaged` are not used. If
+   * `fromSnapshot` is given, only the snapshot of version `fromSnapshot` is used.
    */
   def lineageOf(
       state: StateId,
@@ -182,7 +182,7 @@ final class StateFiles(
 
   /**
    * Return the changelogs that lead to a state, from version `startVersion` on. If a changelog is
-   * missing, return on the left the state to which no changelog leads. Merged files are not used,
+   * missing, return Left with the state to which no changelog leads. Merged files are not used,
    * because a merged file does not tell the changes of single versions apart.
    */
   def changelogsTo(state: StateId, startVersion: Long): Either[StateId, Seq[StateFileName]] = {

@@ -12,14 +12,15 @@ import org.apache.spark.sql.execution.streaming.state.{
 }
 
 /**
- * Registry of the last provider of each store on this executor, with the run of the query. Spark
- * closes the providers of an ended run only at the second maintenance after the end. Until then,
- * the state of the ended run would stay in memory beside the state of the next run, and count
- * towards the limit.
+ * For each store on this executor: the provider that last loaded the store, and the provider's run
+ * of the query. When another run loads the store, the provider of the earlier run gives up its
+ * state. Spark itself closes the providers of an ended run only at the second maintenance after the
+ * end. Until then two states would be in memory, and both would count towards the limit.
  *
  * A reader of a state, with format("statestore"), has a provider, too. Spark gives the reader's
  * provider the id of a run that does not exist, and does not list the provider among the loaded
- * providers. Such a provider makes no run give up its state, and reads the run's state in memory.
+ * providers. Such a provider is not registered: no state is given up because of a reader. The
+ * reader reads the state of the registered provider in memory.
  */
 private[cowstate] object StoresOfRuns {
   private final class Holder(val run: String, last: HeldState) {
