@@ -4,7 +4,7 @@ thread applies the next epoch.
     map            the newest state; only the thread that applies epochs uses the map
     base           a snapshot of the map after some epoch
     overlay        key -> changes of the key by epochs after the base, the newest change first
-    epoch          the map after one epoch: its number, a base not later, and the overlay of the base
+    epoch          the map after one epoch: its number, a base not later, the overlay of the base
 
 A lookup in epoch n takes the key's newest change up to epoch n from the overlay, or the state in
 the base if there is no such change. The result of a lookup in an epoch never changes: the lookup
