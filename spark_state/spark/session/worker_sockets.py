@@ -20,7 +20,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_state.spark.session.operator_configuration import is_local_master
-from spark_state.spark.session.session_facts import application_settings
 
 SOCKETS_KEY = "spark.python.unix.domain.socket.enabled"
 DIRECTORY_KEY = "spark.python.unix.domain.socket.dir"
@@ -55,9 +54,8 @@ def _fits(directory: str) -> bool:
 def hint_at_sockets(spark: SparkSession) -> None:
     """Warn once for each application if the user has turned Unix domain sockets neither on nor off:
     then Spark uses TCP."""
-    settings = application_settings(spark)
-    application = settings.get("spark.app.id", "")
-    if SOCKETS_KEY in settings or _VARIABLE in os.environ or application in _hinted:
+    application = spark.conf.get("spark.app.id", "") or ""
+    if application in _hinted or _VARIABLE in os.environ or spark.conf.get(SOCKETS_KEY, ""):
         return
     _hinted.add(application)
     warnings.warn(
