@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,34 +18,50 @@ from spark_state.spark.session.operator_configuration import SessionFacts
 _LOCAL = re.compile(r"local\[\s*(\d+|\*)")
 _PYTHON_MEMORY_KEY = "spark.executor.pyspark.memory"
 _PARALLELISM_KEY = "spark.default.parallelism"
+_EXECUTOR_CORES_KEY = "spark.executor.cores"
+_SPECULATION_KEY = "spark.speculation"
+_FACTS = (
+    "spark.master",
+    _PARALLELISM_KEY,
+    _EXECUTOR_CORES_KEY,
+    _SPECULATION_KEY,
+    _PYTHON_MEMORY_KEY,
+)
 _ROWS_FOR_EVERY_CORE = 100_000
 
 
 def session_facts(spark: SparkSession) -> SessionFacts:
     """The master, parallelism, cores and speculation of a session."""
-    settings = application_settings(spark)
+    settings = application_settings(spark, _FACTS)
+    master = settings.get("spark.master", "")
     if is_connect(spark):
-        parallelism = _server_parallelism(spark, settings, settings.get("spark.master", ""))
-        processors = parallelism
+        parallelism = processors = _server_parallelism(spark, settings, master)
     else:
         context: Any = spark.sparkContext
         parallelism = context.defaultParallelism
         processors = context._jvm.java.lang.Runtime.getRuntime().availableProcessors()
-    master = settings.get("spark.master", "")
     return SessionFacts(
         master=master,
         default_parallelism=parallelism,
-        cores_per_executor=_cores(master, settings.get("spark.executor.cores"), processors),
-        speculation=settings.get("spark.speculation", "false").lower() == "true",
+        cores_per_executor=_cores(master, settings.get(_EXECUTOR_CORES_KEY), processors),
+        speculation=settings.get(_SPECULATION_KEY, "false").lower() == "true",
         python_memory=settings.get(_PYTHON_MEMORY_KEY),
         is_connect=is_connect(spark),
     )
 
 
-def application_settings(spark: SparkSession) -> dict[str, str]:
-    """The settings of a session's application. A session of Spark Connect has the settings of its
-    server as its own settings."""
-    return dict(spark.conf.getAll if is_connect(spark) else spark.sparkContext.getConf().getAll())
+def application_settings(spark: SparkSession, keys: Iterable[str]) -> dict[str, str]:
+    """Return the settings of a session's application that have one of `keys`.
+
+    A session of Spark Connect has the settings of its server as its own settings, and gets all with
+    one request. A classic session would need two calls to the JVM for each setting of the
+    application, whether asked for or not."""
+    if is_connect(spark):
+        settings = dict(spark.conf.getAll)
+        return {key: settings[key] for key in keys if key in settings}
+    conf = spark.sparkContext.getConf()
+    found = {key: conf.get(key, None) for key in keys}
+    return {key: text for key, text in found.items() if text is not None}
 
 
 def _server_parallelism(spark: SparkSession, settings: Mapping[str, str], master: str) -> int:

@@ -20,9 +20,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_state.spark.session.operator_configuration import is_local_master
+from spark_state.spark.session.session_facts import application_settings
 
 SOCKETS_KEY = "spark.python.unix.domain.socket.enabled"
 DIRECTORY_KEY = "spark.python.unix.domain.socket.dir"
+_APPLICATION_KEY = "spark.app.id"
 _VARIABLE = "PYSPARK_UDS_MODE"
 _MOST_CHARACTERS = 104 - len("/.") - len("01234567-0123-0123-0123-0123456789ab") - len(".sock")
 _SHORT = "/tmp"
@@ -54,8 +56,9 @@ def _fits(directory: str) -> bool:
 def hint_at_sockets(spark: SparkSession) -> None:
     """Warn once for each application if the user has turned Unix domain sockets neither on nor off:
     then Spark uses TCP."""
-    application = spark.conf.get("spark.app.id", "") or ""
-    if application in _hinted or _VARIABLE in os.environ or spark.conf.get(SOCKETS_KEY, ""):
+    settings = application_settings(spark, (_APPLICATION_KEY, SOCKETS_KEY))
+    application = settings.get(_APPLICATION_KEY, "")
+    if SOCKETS_KEY in settings or _VARIABLE in os.environ or application in _hinted:
         return
     _hinted.add(application)
     warnings.warn(

@@ -67,8 +67,8 @@ def test_a_choice_of_the_user_holds(chosen: str, monkeypatch: pytest.MonkeyPatch
 
 
 def session(**settings: str) -> Any:
-    """A session, for code that only reads settings."""
-    return SimpleNamespace(conf=settings)
+    """A session, for code that reads the settings of the context only."""
+    return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: settings))
 
 
 def test_each_application_without_sockets_gets_a_single_hint() -> None:
