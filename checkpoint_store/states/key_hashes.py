@@ -37,8 +37,9 @@ def key_hashes(rows: pa.Table, key_names: Sequence[str]) -> Hashes:
 
 @dataclass(frozen=True, slots=True)
 class KeySieve:
-    """Filter for the rows of some keys. About one in `_SIEVE_PLACES` rows of other keys passes,
-    too. `flags`: true at the places that belong to the hashes of the keys."""
+    """Filter for the rows of some keys. At most about one in `_SIEVE_PLACES` rows of other keys
+    passes, too; more if there are more than eight million keys, because memory is limited. `flags`:
+    true at the places that belong to the hashes of the keys."""
 
     key_names: tuple[str, ...]
     flags: npt.NDArray[np.bool_]
