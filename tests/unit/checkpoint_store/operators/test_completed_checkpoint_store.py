@@ -89,14 +89,20 @@ def test_a_run_is_later_than_writers_without_entries(objects: DictObjectStore) -
     assert CompletedCheckpointStore(objects).runs.register("e") == Run(3, "e")
 
 
-def test_the_last_barrier_completes_the_epoch(objects: DictObjectStore) -> None:
+def test_the_last_barrier_completes_the_epoch_and_none_is_read_before(
+    objects: DictObjectStore,
+) -> None:
     operator = CountsOperator(objects, parallelism=3)
+    other_host = CompletedCheckpointStore(objects)
     for subtask in range(2):
         operator.run_subtask(0, subtask, {0: 1}, None)
-        assert not operator.checkpoints.complete(0, operator.run, 3)
-        assert published(objects, "manifests/") == []
+        objects.reads.clear()
+        for checkpoints in (operator.checkpoints, other_host):
+            assert not checkpoints.complete(0, operator.run, 3)
+        assert (objects.reads, published(objects, "manifests/")) == ([], [])
     last = operator.run_subtask(0, 2, {}, None)
-    assert operator.checkpoints.complete(0, operator.run, 3)
+    assert other_host.complete(0, operator.run, 3)
+    assert len(objects.reads) == 3
     assert operator.checkpoints.latest_before(1).barriers[2] == last
     assert len(published(objects, "manifests/")) == 1
     assert start_of(objects, 1) == (0, "run-a")
@@ -298,16 +304,3 @@ def test_runs_that_share_a_number_are_told_apart(objects: DictObjectStore) -> No
     fresh = CompletedCheckpointStore(objects)
     assert fresh.bases.completed_at(0, first.run, 2) == share_of_all(completed)
     assert where(fresh.bases.completed_at(0, second.run, 2)) == (0, "run-b")
-
-
-def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> None:
-    operator = CountsOperator(objects, parallelism=4)
-    for subtask in range(3):
-        operator.run_subtask(0, subtask, {subtask * 2: 1}, None)
-    other_host = CompletedCheckpointStore(objects)
-    objects.reads.clear()
-    assert not other_host.complete(0, operator.run, 4)
-    assert objects.reads == []
-    operator.run_subtask(0, 3, {6: 1}, None)
-    assert other_host.complete(0, operator.run, 4)
-    assert len(objects.reads) == 4

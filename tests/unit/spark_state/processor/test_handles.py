@@ -119,22 +119,7 @@ def test_a_state_that_is_deleted_and_then_declared_is_refused() -> None:
         recorded(init)
 
 
-def test_a_state_that_is_declared_and_then_deleted_is_not_there_and_its_name_is_taken() -> None:
-    def init(handle: Any) -> None:
-        handle.getValueState("v", "x bigint")
-        handle.deleteIfExists("v")
-        handle.getListState("l", "x bigint")
-
-    def init_again(handle: Any) -> None:
-        init(handle)
-        handle.getValueState("v", "x bigint")
-
-    assert [state.name for state in recorded(init)] == ["l"]
-    with pytest.raises(ConfigurationError, match=r"State .v. is declared twice"):
-        recorded(init_again)
-
-
-def test_what_is_declared_and_then_deleted_is_recorded_apart_with_its_schema() -> None:
+def test_a_state_that_is_declared_and_deleted_is_recorded_apart_and_its_name_is_taken() -> None:
     def init(handle: Any) -> None:
         handle.deleteIfExists("of an earlier run")
         handle.getListState("l", "x bigint", ttlDurationMs=1000)
@@ -142,11 +127,17 @@ def test_what_is_declared_and_then_deleted_is_recorded_apart_with_its_schema() -
         for name in ("l", "l", "of an earlier run"):
             handle.deleteIfExists(name)
 
+    def init_again(handle: Any) -> None:
+        init(handle)
+        handle.getValueState("l", "x bigint")
+
     states = record_states(GivenInit(init), SCHEMAS, "ProcessingTime")
     assert [state.name for state in states.keyed] == ["v"]
     (deleted,) = states.deleted
     assert (deleted.name, deleted.kind, fields_of(deleted)) == ("l", "list", ["x"])
     assert deleted.ttl_ms == 1000
+    with pytest.raises(ConfigurationError, match=r"State .l. is declared twice"):
+        record_states(GivenInit(init_again), SCHEMAS, "ProcessingTime")
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ class TestKills:
         to, store = self.last
         adopt(query, to, self.url(query, store))
 
-    def test_an_adoption_that_is_killed_at_any_write_leaves_a_whole_state_and_is_undone(
+    def test_an_adoption_and_its_undo_may_be_killed_at_any_write_and_leave_a_whole_state(
         self, query: QueryOnDisk
     ) -> None:
         before, writes = query.contents(), 0
@@ -150,14 +150,9 @@ class TestKills:
             writes += 1
         assert query.has_whole_state()
         assert writes > 5
-
-    def test_an_undo_that_is_killed_at_any_write_leaves_a_whole_state_and_goes_on(
-        self, query: QueryOnDisk
-    ) -> None:
-        before, writes = query.contents(), 0
-        self.apply(query)
+        writes = 0
         while killed(query, writes, lambda: undo(query)):
-            assert query.has_whole_state(), f"killed after {writes} writes"
+            assert query.has_whole_state(), f"undo killed after {writes} writes"
             self.undo_if_begun(query)
             assert query.contents() == before
             self.apply(query)
@@ -242,7 +237,7 @@ class TestFilesThatAreReplacedInSteps:
         query.files = FilesOnDisk(query.folder, replaces_in_steps=True)
         return killed(query, writes, command)
 
-    def test_a_change_that_was_killed_while_it_replaced_a_file_is_undone(
+    def test_a_change_and_its_undo_may_be_killed_while_they_replace_a_file(
         self, query: QueryOnDisk
     ) -> None:
         before, writes = query.contents(), 0
@@ -253,16 +248,11 @@ class TestFilesThatAreReplacedInSteps:
                 self.undo(query)
             assert query.contents() == before, f"killed after {writes} writes"
             writes += 1
-
-    def test_an_undo_that_was_killed_while_it_replaced_a_file_goes_on(
-        self, query: QueryOnDisk
-    ) -> None:
-        before, writes = query.contents(), 0
-        self.apply(query)
+        writes = 0
         while self.is_killed(query, writes, lambda: self.undo(query)):
             if changes_of(query.files):
                 self.undo(query)
-            assert query.contents() == before, f"killed after {writes} writes"
+            assert query.contents() == before, f"undo killed after {writes} writes"
             self.apply(query)
             writes += 1
 
