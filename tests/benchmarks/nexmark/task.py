@@ -27,3 +27,7 @@ class Task:
     @property
     def is_on_flink(self) -> bool:
         return "flink" in self.engine
+
+    @property
+    def is_on_pyflink(self) -> bool:
+        return self.engine.startswith("pyflink")
