@@ -18,7 +18,10 @@ from checkpoint_store.objects.object_info import UNPUBLISHED, ObjectInfo
 
 @dataclass
 class DictObjectStore:
-    """Objects in a dict, created at the time `now`. Records reads and listings."""
+    """Objects in a dict, created at the time `now`. Records reads and listings.
+
+    Several threads may use a store: a listing reads a copy of the dict, and copying is one step.
+    """
 
     url: str = "dict://store"
     now: float | None = 0.0
@@ -30,8 +33,8 @@ class DictObjectStore:
     def put(self, name: str, data: bytes) -> None:
         if name in self.objects:
             raise ObjectExistsError(self.url, name)
-        self.objects[name] = data
         self.modified[name] = self.now
+        self.objects[name] = data
 
     def get(self, name: str) -> bytes:
         self.reads.append(name)
@@ -45,15 +48,15 @@ class DictObjectStore:
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         self.listings.append(directory)
         return [
-            ObjectInfo(name, len(data), self.modified[name])
-            for name, data in self.objects.items()
+            ObjectInfo(name, len(data), self.modified.get(name))
+            for name, data in dict(self.objects).items()
             if name.rpartition("/")[0] == directory and name.rpartition("/")[2].startswith(prefix)
         ]
 
     def list_directories(self, directory: str) -> Sequence[str]:
         self.listings.append(directory)
         parents = set()
-        for name in self.objects:
+        for name in dict(self.objects):
             while name := name.rpartition("/")[0]:
                 parents.add(name)
         parents.discard(UNPUBLISHED)
