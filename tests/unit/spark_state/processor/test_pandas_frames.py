@@ -307,6 +307,12 @@ class TestOutput:
             assert isinstance(each, type(sparks.value))
             assert str(sparks.value).startswith(str(each).partition(" Output of key")[0])
 
+    def test_a_value_does_not_depend_on_those_of_other_frames(self) -> None:
+        schema = pa.schema([("v", pa.float32())])
+        alone = [pd.DataFrame({"v": [Decimal(text)]}) for text in ("1.005", "649954526457", "1E+3")]
+        separate = [row for frame in alone for row in emitted(frame, schema=schema)]
+        assert emitted(*alone, schema=schema) == separate
+
 
 def test_it_pickles() -> None:
     assert pickle.loads(pickle.dumps(FORM)) == FORM
