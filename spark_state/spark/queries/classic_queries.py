@@ -30,7 +30,6 @@ from spark_state.spark.session.logical_plans import analyzed_plan
 from spark_state.spark.session.planned_operators import (
     PlannedOperator,
     inputs_of,
-    may_drop_operators,
     operators_in,
 )
 
@@ -74,8 +73,6 @@ def _refuse_dropped(
 ) -> None:
     """Raise ConfigurationError if Spark would leave an operator out of its plans: Spark would
     commit batches without the operator's epochs (I5)."""
-    if not may_drop_operators(plan):
-        return  # In a new session, the first use of the optimizer takes a second.
     optimizer = writer._spark._jsparkSession.sessionState().optimizer()
     kept = operators_in(optimizer.execute(plan))
     for operator in operators:

@@ -30,19 +30,6 @@ from spark_state.subtasks.epoch_request import (
 
 _NODE = "MapInArrow"
 _EMPTY_SOURCE = "LocalRelation"
-# Nodes that Spark's optimizer does not replace by an empty relation, if their children have rows.
-_KEPT_NODES = frozenset(
-    {
-        _NODE,
-        "CollectMetrics",
-        "EventTimeWatermark",
-        "MapInPandas",
-        "Project",
-        "RepartitionByExpression",
-        "SubqueryAlias",
-        "Union",
-    }
-)
 _FUNCTION = re.compile(r"(?P<operator>.+)_cowstate_(?P<plan_id>[0-9a-f]{32})")
 
 
@@ -126,15 +113,6 @@ def _connect_functions(df: DataFrame) -> list[re.Match[str]]:
 def operators_in(plan: Any) -> tuple[PlannedOperator, ...]:
     """The operators in a logical plan of the JVM, each once."""
     return tuple(dict.fromkeys(operator for operator, _ in _operator_nodes(plan)))
-
-
-def may_drop_operators(plan: Any) -> bool:
-    """False if an analysed plan shows that Spark's optimizer keeps all operators, because every
-    node above an operator keeps the rows of its children. Other nodes, such as a filter, may become
-    an empty relation: then the optimizer drops the node with the operators below it."""
-    if class_of(plan) not in _KEPT_NODES:
-        return bool(operators_in(plan))
-    return any(may_drop_operators(child) for child in elements(plan.children()))
 
 
 def inputs_of(plan: Any) -> list[OperatorInputs]:
