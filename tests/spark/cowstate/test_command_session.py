@@ -1,9 +1,11 @@
-"""A command without a session says why in a sentence if Spark does not start or a setting is
-misspelled. test_adoption has a command that starts and stops a session."""
+"""A command without a session starts one and ends it, and says why in a sentence if Spark does not
+start or a setting is misspelled."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,10 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.spark
+
+CHECKPOINT_OF_A_QUERY = (
+    Path(__file__).parents[2] / "compatibility" / "version_1" / "provider" / "format-1"
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +55,24 @@ def test_the_error_is_a_sentence_that_names_the_value(
     assert reason in told[0]
     assert "Traceback" not in ended.stderr
     assert not checkpoint.exists()
+
+
+RESCALE = """
+import sys
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from cowstate.cli.command_line import main
+
+assert SparkSession.getActiveSession() is None
+assert main(["rescale", sys.argv[1], "--partitions", "3", "--apply", "--force"]) == 0
+assert SparkSession.getActiveSession() is None
+assert SparkContext._active_spark_context is None
+"""
+
+
+def test_a_rescale_without_a_session_starts_one_and_ends_it(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(CHECKPOINT_OF_A_QUERY, checkpoint)
+    subprocess.run([sys.executable, "-c", RESCALE, str(checkpoint)], check=True, timeout=300)
+    entry = (checkpoint / "offsets" / "2").read_text().split("\n")[1]
+    assert json.loads(entry)["conf"]["spark.sql.shuffle.partitions"] == "3"
