@@ -54,12 +54,12 @@ def application_settings(spark: SparkSession, keys: Iterable[str]) -> dict[str, 
     """Return the settings of a session's application that have one of `keys`.
 
     A session of Spark Connect has the settings of its server as its own settings, and gets all with
-    one request. A classic session would need two calls to the JVM for each setting of the
-    application, whether asked for or not."""
+    one request. In a classic session `getConf` copies all settings, with three calls to the JVM for
+    each, so the original is asked."""
     if is_connect(spark):
         settings = dict(spark.conf.getAll)
         return {key: settings[key] for key in keys if key in settings}
-    conf = spark.sparkContext.getConf()
+    conf: Any = spark.sparkContext._conf
     found = {key: conf.get(key, None) for key in keys}
     return {key: text for key, text in found.items() if text is not None}
 

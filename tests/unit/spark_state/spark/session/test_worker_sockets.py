@@ -68,7 +68,7 @@ def test_a_choice_of_the_user_holds(chosen: str, monkeypatch: pytest.MonkeyPatch
 
 def session(**settings: str) -> Any:
     """A session, for code that reads the settings of the context only."""
-    return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: settings))
+    return SimpleNamespace(sparkContext=SimpleNamespace(_conf=settings))
 
 
 def test_each_application_without_sockets_gets_a_single_hint() -> None:
