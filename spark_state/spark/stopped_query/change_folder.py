@@ -139,7 +139,7 @@ class ChangeFolder:
         """Delete the remains of killed edits, then the records, then the folder."""
         record = self.record()
         if record is not None:
-            _delete_unfinished(self.files, record)
+            delete_unfinished(self.files, (*record.edited, *record.removed_last))
         self.delete_record()
         self.files.delete(f"{self.path}/{self.kind.begun}")
         self.files.delete(self.path)
@@ -272,11 +272,11 @@ def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
     for path, text in record.finishing.items():
         if files.exists(path) and files.read_text(path) == record.between[path] != text:
             files.write_text(path, text)
-    _delete_unfinished(files, record)
+    delete_unfinished(files, (*record.edited, *record.removed_last))
 
 
-def _delete_unfinished(files: CheckpointFiles, record: ChangeRecord) -> None:
-    """Delete the remains of killed commands beside the files that a change edits."""
-    for path in (*record.edited, *record.removed_last):
+def delete_unfinished(files: CheckpointFiles, paths: Iterable[str]) -> None:
+    """Delete the hidden files that killed writers of these files have left."""
+    for path in paths:
         for unfinished in files.unfinished(path):
             files.delete(unfinished)
