@@ -9,6 +9,7 @@ Each Python worker imports this module, so the module imports little, see epoch_
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -49,6 +50,15 @@ def _run_subtask(
     checked = _check_partition(batches, operator, task.subtask)
     connection = connect(_executor(), task.subtask, operator.hosts)
     yield from run_epoch(connection, request, checked)
+    _freeze_imported()
+
+
+@cache
+def _freeze_imported() -> None:
+    """Freeze the objects of imported modules, once in a worker. Spark's worker collects garbage
+    after each task. A collection visits all objects that are not frozen, and the next task waits
+    for the collection: without this call for 8 ms, longer than for a small epoch."""
+    gc.freeze()
 
 
 def _local_directories() -> tuple[str, ...]:

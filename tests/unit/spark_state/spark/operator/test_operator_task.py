@@ -24,6 +24,21 @@ except Exception as error:
     print(type(error).__name__)
 print(*(name for name in sys.modules if name.startswith(("spark_state", "checkpoint_store"))))
 """
+# A worker that runs two tasks without a host. Prints the numbers of frozen objects and of objects
+# that a collection visits, before the tasks and after each task.
+REUSED_WORKER = """
+import gc, pickle, sys
+from types import SimpleNamespace
+from spark_state.spark.operator import operator_task
+operator_task._identify = lambda *_: SimpleNamespace(subtask=0)
+operator_task._executor = operator_task.connect = lambda *_: None
+operator_task.run_epoch = lambda *_: iter(())
+function = pickle.load(sys.stdin.buffer)
+print(gc.get_freeze_count(), len(gc.get_objects()))
+for _ in range(2):
+    list(function(iter(())))
+    print(gc.get_freeze_count(), len(gc.get_objects()))
+"""
 RUN = "6f0a52d5-7a3f-4f5b-9b5b-1f6d3a1d8a55"
 
 
@@ -55,3 +70,15 @@ def test_a_worker_imports_neither_the_engine_nor_the_stores(tmp_path: Path) -> N
     assert "spark_state.host.client" in modules
     for heavy in ("processor.processor_run", "keyed_state", "heap", "operators.c", "epochs"):
         assert heavy not in modules, modules
+
+
+def test_collections_after_tasks_do_not_visit_the_imported_modules(tmp_path: Path) -> None:
+    """Spark's worker collects garbage after each task, and the next task waits for that."""
+    function = streaming_task(operator(tmp_path))
+    command = [sys.executable, "-c", REUSED_WORKER]
+    run = subprocess.run(command, input=dumps(function), capture_output=True, check=True)
+    begun, first, second = (tuple(map(int, line.split())) for line in run.stdout.splitlines())
+    assert begun[0] == 0
+    for frozen, visited in first, second:
+        assert frozen > begun[1] / 2 > 10 * visited
+    assert second[0] <= first[0]
