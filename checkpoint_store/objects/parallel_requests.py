@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
+from itertools import count
 from typing import TypeVar
 
-_THREADS = 16
+_AT_ONCE = 16
+_THREADS = 128
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """The threads of this process for requests. A thread starts when no other thread is free."""
+    return ThreadPoolExecutor(_THREADS, "cowstate-requests")
+
+
+# A forked process has none of the threads.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 def in_parallel(
-    function: Callable[[_A], _T], arguments: Iterable[_A], most: int = _THREADS
+    function: Callable[[_A], _T], arguments: Iterable[_A], most: int = _AT_ONCE
 ) -> list[_T]:
     """Call `function` for each argument, and return the results in order. Several threads make the
     calls, because each call waits for the store. `most`: the number of parallel calls.
 
-    The calling thread makes the first call, which saves a thread. Often there are only two calls,
-    and starting a thread takes longer than a read from a local disk.
+    The calling thread makes the first call, and then all calls that no other thread has begun. So
+    calls that are quicker than another thread wait for no thread, and `function` may call
+    `in_parallel`, too. After an error no further call begins; the calls under way are waited for.
     """
     todo = list(arguments)
-    if len(todo) <= 1:
-        return [function(argument) for argument in todo]
-    with ThreadPoolExecutor(min(most, len(todo)) - 1) as pool:
-        others = pool.map(function, todo[1:])
+    results = dict[int, _T]()
+    errors = list[BaseException]()
+    later = count(1)  # a thread that asks for the next number is alone with it
+
+    def call_some(place: int) -> None:
         try:
-            return [function(todo[0]), *others]
-        except BaseException:
-            # `others` cancels its waiting requests only if one of its own requests fails.
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            while place < len(todo) and not errors:
+                results[place] = function(todo[place])
+                place = next(later)
+        except BaseException as error:
+            errors.append(error)
+
+    helpers = [
+        _pool().submit(lambda: call_some(next(later))) for _ in range(min(most, len(todo)) - 1)
+    ]
+    call_some(0)
+    wait([helper for helper in helpers if not helper.cancel()])
+    if errors:
+        raise errors[0]
+    return [results[place] for place in range(len(todo))]

@@ -11,8 +11,9 @@ import psutil
 
 # fsspec's event loop thread serves all asynchronous filesystems and lives as long as the process.
 # The loop's own threads (asyncio_0 and so on) run blocking calls of clients and live as long.
+# The threads for requests to stores stay for later requests.
 # xdist's threads belong to the test runner.
-LASTING_THREADS = ("fsspecIO", "asyncio_", "execnet", "pytest_timeout")
+LASTING_THREADS = ("fsspecIO", "asyncio_", "cowstate-requests", "execnet", "pytest_timeout")
 # matplotlib keeps used font files open.
 LASTING_FILES = "mpl-data"
 HOST_MODULE = "spark_state.host"

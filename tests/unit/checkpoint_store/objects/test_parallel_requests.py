@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -50,3 +51,27 @@ def test_what_is_not_begun_when_a_request_fails_is_left_out(failing: int) -> Non
     with pytest.raises(OSError, match="the network is down"):
         in_parallel(request, range(1000))
     assert len(begun) < 1000
+
+
+def test_requests_may_make_requests_themselves() -> None:
+    """More than there are threads, so some requests find no free thread."""
+
+    def of_ten(number: int) -> list[int]:
+        return in_parallel(lambda digit: 10 * number + digit, range(10))
+
+    assert in_parallel(of_ten, range(300), most=300) == [
+        [*range(10 * number, 10 * number + 10)] for number in range(300)
+    ]
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    in_parallel(str, range(100))
+    child = os.fork()
+    if child == 0:
+        both = threading.Barrier(2, timeout=PATIENCE_SECONDS)
+        try:
+            in_parallel(lambda _: both.wait(), range(2))
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
