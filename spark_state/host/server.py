@@ -78,15 +78,20 @@ class StateHost:
             listener.settimeout(_WATCH_SECONDS)
             self._garbage.begin()
             ready()
-            while self._executor.is_running():
+            looked = -_WATCH_SECONDS
+            while True:
+                if time.monotonic() - looked >= _WATCH_SECONDS:
+                    if not self._executor.is_running():
+                        break
+                    self._sessions.drop_unused(self._idle_seconds)
+                    self._sessions.show_alive()
+                    looked = time.monotonic()
                 try:
                     self._start(listener.accept()[0])
                 except TimeoutError:
                     if self._is_idle():
                         self._leave(listener)
                         return
-                self._sessions.drop_unused(self._idle_seconds)
-                self._sessions.show_alive()
         remove_directories_of_gone_executors()
 
     def remove_local_files(self) -> None:
