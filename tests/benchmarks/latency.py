@@ -129,6 +129,7 @@ def run(
     spark: SparkSession, folder: Path, plan: str, partitions: int, rows: int, batches: int
 ) -> Any:
     """Run a new query until it has done `batches` batches. Returns the stopped query."""
+    spark.conf.set("spark.cowstate.maxParallelism", str(max(128, partitions)))
     for key in "spark.sql.shuffle.partitions", "spark.cowstate.parallelism":
         spark.conf.set(key, str(partitions))
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
