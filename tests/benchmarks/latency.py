@@ -16,7 +16,9 @@ to `noop`. They run one after the other in one session on `local[2]`, in each ro
 
 The benchmark prints percentiles of `addBatch` and of the whole batch (`triggerExecution`), the
 ratio to `identity`, the median of each phase of Spark's progress, and, as rows `of …`, the jobs and
-tasks of a batch from Spark's event log. `--sockets false` lets Python workers talk over TCP.
+tasks of a batch from Spark's event log. `--sockets false` lets Python workers talk over TCP. Python
+workers that have run `cowstate` are quicker for the later plans of the session, too; `--plans
+identity` alone shows Spark without cowstate.
 
 `--first 3` measures the first batch of an application instead: it runs each plan in three new
 processes, in turn, and prints the seconds from the start of the query to the end of the batch.

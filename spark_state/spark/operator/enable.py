@@ -8,6 +8,7 @@ other sessions of the process keep Spark's own operator.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from inspect import signature
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, GroupedData, SparkSession
 
 from spark_state.errors import ConfigurationError
 from spark_state.spark.input.operator_call import OperatorCall
+from spark_state.spark.operator.early_hosts import start_hosts_early
 from spark_state.spark.operator.operator_plan import plan_or_fall_back
 from spark_state.spark.queries.connect_queries import check_connect_queries
 from spark_state.spark.queries.query_progress import (
@@ -28,11 +30,13 @@ from spark_state.spark.session.operator_configuration import (
     ENABLED_KEY,
     FALLBACK_KEY,
     is_enabled,
+    parse_configuration,
     runs_on_spark_instead,
 )
 from spark_state.spark.session.operator_settings import check_keys
 from spark_state.spark.session.planned_operators import operator_names_below
 from spark_state.spark.session.replaced_methods import replace_once
+from spark_state.spark.session.session_facts import session_facts
 from spark_state.spark.stored.connect_reads import refuse_connect_reads
 from spark_state.spark.stored.statestore_reads import answer_statestore_reads
 
@@ -51,6 +55,9 @@ def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
     counts the cowstate operators upstream. The class of the processor is not part of the path, so a
     new class in the same place of the query continues with the state.
 
+    In a local session the state hosts start now, in the background, if the session's settings are
+    complete; otherwise with the first plan of an operator.
+
     `spark.cowstate.enabled=true` in the configuration has the same effect, if `configure` is
     called. Sessions that are not enabled keep Spark's own operator. Raises ConfigurationError for
     an unknown fallback, and if `spark` is not a session.
@@ -61,6 +68,10 @@ def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
         spark.conf.set(FALLBACK_KEY, fallback)
     spark.conf.set(ENABLED_KEY, "true")
     obey_enabled_sessions(spark)
+    if not is_connect(spark):
+        with suppress(ConfigurationError):  # planning an operator raises the error
+            settings = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
+            start_hosts_early(spark, settings.hosts)
 
 
 def disable(spark: SparkSession) -> None:

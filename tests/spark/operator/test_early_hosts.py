@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StatefulProcessor
 import spark_state
 from spark_state.spark.operator import early_hosts
 from tests.support.operators.executors import state_hosts
+from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
 
@@ -65,16 +66,37 @@ def planned(spark: SparkSession) -> Any:
     )
 
 
+def hosts_once_started(spark: SparkSession, jvm_pid: int) -> set[int]:
+    """The pids of the hosts of a session, as soon as all hosts have started."""
+    expected = int(spark.sparkContext.defaultParallelism)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(state_hosts(jvm_pid)) < expected and time.monotonic() < deadline:
+        time.sleep(0.1)
+    started = {host.pid for host in state_hosts(jvm_pid)}
+    assert len(started) == expected
+    return started
+
+
+def test_enable_starts_the_hosts_once_the_settings_are_right(
+    spark: SparkSession, without_hosts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[object] = []
+    with monkeypatch.context() as patch, configured(spark, {"spark.cowstate.backend": "no"}):
+        patch.setattr(early_hosts, "_start", lambda *given: launched.append(given))
+        spark_state.enable(spark)
+    assert launched == []
+    spark_state.enable(spark)
+    started = hosts_once_started(spark, without_hosts)
+    planned(spark)
+    assert {host.pid for host in state_hosts(without_hosts)} == started
+    spark_state.disable(spark)
+
+
 def test_the_first_batch_runs_on_hosts_that_started_with_the_plan(
     spark: SparkSession, without_hosts: int, tmp_path: Path
 ) -> None:
     output = planned(spark)
-    expected = int(spark.sparkContext.defaultParallelism)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(state_hosts(without_hosts)) < expected and time.monotonic() < deadline:
-        time.sleep(0.1)
-    started = {host.pid for host in state_hosts(without_hosts)}
-    assert len(started) == expected
+    started = hosts_once_started(spark, without_hosts)
 
     query = (
         output.writeStream.format("memory")
