@@ -36,7 +36,7 @@ class OutputEncoder:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._names = schema.names
+        self._names = tuple(schema.names)
         self._serializer = StructSerializer(pa.struct(list(schema)), "output row", OUTPUT_FORMS)
         self._columns: list[list[Any]] = [[] for _ in schema]
         self.rows = 0
@@ -66,12 +66,14 @@ class OutputEncoder:
         if set(map(type, rows)) != {Row} or set(map(len, rows)) != {len(self._names)}:
             return False
         try:
-            return [*map(_fields_of, rows)].count(self._names) == len(rows)
+            fields = [*map(_fields_of, rows)]
         except AttributeError:  # a Row without field names
             return False
+        # Row(n=1) has a list of names, and Row("n")(1) has Row("n"), which equals a tuple.
+        return fields.count([*self._names]) + fields.count(self._names) == len(rows)
 
     def _checked(self, row: Any) -> tuple[Any, ...]:
-        if type(row) is not Row or getattr(row, "__fields__", None) != self._names:
+        if type(row) is not Row or tuple(getattr(row, "__fields__", ())) != self._names:
             row = self._in_order(row)
         try:
             return self._serializer.to_state(tuple(row))
@@ -79,12 +81,12 @@ class OutputEncoder:
             raise OutputRowError(f"{error}, in {row!r}") from error
 
     def _in_order(self, row: Any) -> tuple[Any, ...]:
-        fields = getattr(row, "__fields__", None)
-        if not isinstance(row, Row) or fields is None:
+        if not isinstance(row, Row) or not hasattr(row, "__fields__"):
             raise OutputRowError(
                 f"a processor yields Row({', '.join(f'{n}=…' for n in self._names)}), "
                 f"got {row!r} of type {type(row).__name__}"
             )
+        fields = tuple(row.__fields__)  # a Row looks up a name as an attribute, which is slow
         missing = [name for name in self._names if name not in fields]
         extra = [name for name in fields if name not in self._names]
         if missing or extra:

@@ -54,6 +54,23 @@ def test_batches_begin_anew_and_may_be_added_to_in_parts() -> None:
     assert encoder.batch().to_pylist() == [{"id": 3, "name": None, "tags": None}]
 
 
+def test_rows_of_a_template_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The field names of such a row are a Row, which looks up a name by raising an exception."""
+
+    def refuse(*_: object) -> bool:
+        raise AssertionError("a name was looked up in a Row")
+
+    monkeypatch.setattr(Row, "__contains__", refuse)
+    rows = [Row("id", "name", "tags")(number, "a", None) for number in range(3)]
+    in_another_order = Row("name", "tags", "id")("a", None, 3)
+    converted = Row("id", "name", "tags")(np.int64(4), "a", None)
+    encoded = encode(*rows, Row(id=5, name="a", tags=None))
+    assert encoded == [{"id": n, "name": "a", "tags": None} for n in (0, 1, 2, 5)]
+    assert encode(in_another_order, converted) == [
+        {"id": n, "name": "a", "tags": None} for n in (3, 4)
+    ]
+
+
 def test_rows_that_need_no_conversion_are_as_those_that_do() -> None:
     exact = [Row(id=1, name="a", tags=None), Row(id=2, name=None, tags=None)]
     assert encode(*exact) == [row.asDict() for row in exact]
