@@ -267,6 +267,7 @@ def _check_connected(connection: socket.socket) -> None:
 def _slot_of_this_process(slots: Sequence[int]) -> int:
     """Fork a process for each slot but the first. Each process returns from the call, with its own
     slot."""
+    pa.scalar(0)  # with its first value pyarrow imports pandas, which costs more than an epoch
     gc.freeze()  # a collection would write to the memory that the processes share
     first, *others = slots
     with warnings.catch_warnings():
