@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from itertools import count
 from typing import TypeVar
@@ -33,13 +33,13 @@ def in_parallel(
     calls, because each call waits for the store. `most`: the number of parallel calls.
 
     The calling thread makes the first call, and then all calls that no other thread has begun. So
-    calls that are quicker than another thread wait for no thread, and `function` may call
-    `in_parallel`, too. After an error no further call begins; the calls under way are waited for.
+    short calls do not wait for another thread to start, and `function` may call `in_parallel`, too.
+    After an error no further call begins; the calls under way are waited for.
     """
     todo = list(arguments)
     results = dict[int, _T]()
     errors = list[BaseException]()
-    later = count(1)  # a thread that asks for the next number is alone with it
+    later = count(1)  # each number goes to one thread only
 
     def call_some(place: int) -> None:
         try:
@@ -49,11 +49,17 @@ def in_parallel(
         except BaseException as error:
             errors.append(error)
 
-    helpers = [
-        _pool().submit(lambda: call_some(next(later))) for _ in range(min(most, len(todo)) - 1)
-    ]
-    call_some(0)
+    helpers = list[Future[None]]()
+    try:
+        for _ in range(min(most, len(todo)) - 1):
+            helpers.append(_pool().submit(lambda: call_some(next(later))))
+        call_some(0)
+    except BaseException as error:  # no further thread can start, or an interrupt
+        errors.append(error)
     wait([helper for helper in helpers if not helper.cancel()])
-    if errors:
-        raise errors[0]
-    return [results[place] for place in range(len(todo))]
+    try:
+        if errors:
+            raise errors[0]
+        return [results[place] for place in range(len(todo))]
+    finally:
+        errors.clear()  # an error refers to this frame, and would keep its objects

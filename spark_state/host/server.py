@@ -78,14 +78,14 @@ class StateHost:
             listener.settimeout(_WATCH_SECONDS)
             self._garbage.begin()
             ready()
-            looked = -_WATCH_SECONDS
+            last_look = -_WATCH_SECONDS
             while True:
-                if time.monotonic() - looked >= _WATCH_SECONDS:
+                if time.monotonic() - last_look >= _WATCH_SECONDS:
                     if not self._executor.is_running():
                         break
                     self._sessions.drop_unused(self._idle_seconds)
                     self._sessions.show_alive()
-                    looked = time.monotonic()
+                    last_look = time.monotonic()
                 try:
                     self._start(listener.accept()[0])
                 except TimeoutError:

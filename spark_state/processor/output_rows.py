@@ -73,7 +73,8 @@ class OutputEncoder:
         return fields.count([*self._names]) + fields.count(self._names) == len(rows)
 
     def _checked(self, row: Any) -> tuple[Any, ...]:
-        if type(row) is not Row or tuple(getattr(row, "__fields__", ())) != self._names:
+        fields = getattr(row, "__fields__", None)
+        if type(row) is not Row or fields is None or tuple(fields) != self._names:
             row = self._in_order(row)
         try:
             return self._serializer.to_state(tuple(row))

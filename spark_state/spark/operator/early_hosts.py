@@ -1,8 +1,8 @@
 """Starts the state hosts of a local session when `enable` is called or an operator is planned.
 
 Without this module the first task starts the hosts, after Spark has started the task's Python
-worker. In a local session the executor is the driver's JVM, so the hosts can start before. The JVM
-starts the launcher, a process that starts the hosts. The launcher has the same environment as a
+worker. In a local session the executor is the driver's JVM, so the hosts can start before that. The
+JVM starts the launcher, a process that starts the hosts. The launcher has the same environment as a
 Python worker: the JVM's environment and the variables of spark.executorEnv.*.
 
 On a cluster the driver does not know which executors will run tasks, so the first tasks start the

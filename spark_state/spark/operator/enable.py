@@ -37,6 +37,7 @@ from spark_state.spark.session.operator_settings import check_keys
 from spark_state.spark.session.planned_operators import operator_names_below
 from spark_state.spark.session.replaced_methods import replace_once
 from spark_state.spark.session.session_facts import session_facts
+from spark_state.spark.session.worker_interpreter import use_driver_interpreter
 from spark_state.spark.stored.connect_reads import refuse_connect_reads
 from spark_state.spark.stored.statestore_reads import answer_statestore_reads
 
@@ -56,7 +57,8 @@ def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
     new class in the same place of the query continues with the state.
 
     In a local session the state hosts start now, in the background, if the session's settings are
-    complete; otherwise with the first plan of an operator.
+    valid; otherwise with the first plan of an operator. So set `spark.cowstate.hostsPerExecutor`
+    and `spark.cowstate.hostIdleSeconds` before.
 
     `spark.cowstate.enabled=true` in the configuration has the same effect, if `configure` is
     called. Sessions that are not enabled keep Spark's own operator. Raises ConfigurationError for
@@ -71,6 +73,7 @@ def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
     if not is_connect(spark):
         with suppress(ConfigurationError):  # planning an operator raises the error
             settings = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
+            use_driver_interpreter(spark)
             start_hosts_early(spark, settings.hosts)
 
 

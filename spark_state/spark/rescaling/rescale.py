@@ -31,7 +31,12 @@ from spark_state.spark.rescaling.rescale_plan import (
     check_request,
     plan_rescale,
 )
-from spark_state.spark.stopped_query.change_folder import ChangeFolder, has_run_since, took_effect
+from spark_state.spark.stopped_query.change_folder import (
+    ChangeFolder,
+    delete_unfinished,
+    has_run_since,
+    took_effect,
+)
 from spark_state.spark.stopped_query.change_record import RESCALE, ChangeRecord, digest
 from spark_state.spark.stopped_query.checkpoint_change import (
     PlannedChange,
@@ -138,6 +143,7 @@ class Rescale:
         left = place.root if place is not None and folder.is_shared(begun) else None
         if left is None:
             files.discard_rescaled({**own, "checkpoint": files.url})
+        delete_unfinished(files, begun.created)
         for number in sorted({store["operator"] for store in own["stores"]}):
             for partition in reversed(range(own["from"], own["to"])):
                 directory = f"state/{number}/{partition}"

@@ -276,7 +276,7 @@ def finish(files: CheckpointFiles, record: ChangeRecord) -> None:
 
 
 def delete_unfinished(files: CheckpointFiles, paths: Iterable[str]) -> None:
-    """Delete the hidden files that killed writers of these files have left."""
+    """Delete the hidden files that killed writers of the files `paths` have left."""
     for path in paths:
         for unfinished in files.unfinished(path):
             files.delete(unfinished)

@@ -36,7 +36,6 @@ from spark_state.spark.stopped_query.change_folder import (
     ChangeFolder,
     changes_of,
     check_finished,
-    delete_unfinished,
     finish,
     finish_last,
     last_change,
@@ -321,10 +320,8 @@ def _undo(change: Change[TargetT, PlanT], folder: ChangeFolder) -> str | None:
     if record is not None:
         _put_back_removed(folder, record.removed_last)
         _put_back_edited(folder, record)
-    whole = record or begun
-    if whole is not None:
-        delete_unfinished(files, whole.created)
     left = None if begun is None else change.delete_state(folder, begun)
+    whole = record or begun
     if whole is not None:
         for path in whole.created:
             files.delete(path)

@@ -85,11 +85,16 @@ def test_enable_starts_the_hosts_once_the_settings_are_right(
         patch.setattr(early_hosts, "_start", lambda *given: launched.append(given))
         spark_state.enable(spark)
     assert launched == []
-    spark_state.enable(spark)
-    started = hosts_once_started(spark, without_hosts)
-    planned(spark)
-    assert {host.pid for host in state_hosts(without_hosts)} == started
-    spark_state.disable(spark)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
+    try:
+        spark_state.enable(spark)
+        hosts_once_started(spark, without_hosts)
+        monkeypatch.setattr(early_hosts, "_start", lambda *given: launched.append(given))
+        planned(spark)
+    finally:
+        spark_state.disable(spark)
+    assert launched == []
 
 
 def test_the_first_batch_runs_on_hosts_that_started_with_the_plan(
