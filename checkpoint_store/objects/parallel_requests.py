@@ -54,9 +54,10 @@ def in_parallel(
         for _ in range(min(most, len(todo)) - 1):
             helpers.append(_pool().submit(lambda: call_some(next(later))))
         call_some(0)
+        wait([helper for helper in helpers if not helper.cancel()])
     except BaseException as error:  # no further thread can start, or an interrupt
         errors.append(error)
-    wait([helper for helper in helpers if not helper.cancel()])
+        wait([helper for helper in helpers if not helper.cancel()])
     try:
         if errors:
             raise errors[0]
