@@ -92,8 +92,9 @@ def test_a_query_outlasts_a_store_on_s3_that_is_away_and_goes_on_with_another_pa
     assert totals_in(tmp_path) == totals_of(fed)
     hosts = 2
     assert 1 <= said.count("does not answer") == said.count("answers again") <= hosts
-    # When Spark stops, its idle workers may print tracebacks: a pipe is broken.
-    assert re.search(r'File ".*/(spark_state|checkpoint_store)/', said) is None
+    # When Spark stops, its idle workers may print a traceback of their own: a pipe is broken.
+    frames = re.findall(r'File "(.*)", line', said)
+    assert [file for file in frames if not file.endswith("pyspark/daemon.py")] == []
     assert secret not in said
 
     fed += feed(tmp_path, [random_rows(6, count=300, keys=60)], first=6)
