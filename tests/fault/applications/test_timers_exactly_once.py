@@ -89,18 +89,22 @@ def planned(stream: TimedStream, time_mode: str, ttl_ms: int | None) -> DataFram
 
 
 @contextmanager
-def hosts_being_killed(spark: SparkSession, seed: int) -> Iterator[list[int]]:
-    """Kill state hosts of the session at random moments; yield the pids killed so far."""
+def hosts_being_killed(stream: TimedStream, seed: int) -> Iterator[list[int]]:
+    """Kill a state host in each of some random batches; yield the pids killed so far."""
     chance, killed, ends = random.Random(seed), list[int](), threading.Event()
+    # No kill waits for the last batches, so that the query still runs when its host is killed.
+    batches = sorted(chance.sample(range(BATCHES - 4), KILLS))
 
     def kill() -> None:
-        while len(killed) < KILLS and not ends.wait(chance.uniform(0.3, 4.0)):
-            hosts = hosts_of(spark)
-            if hosts:
-                host = chance.choice(hosts)
-                with suppress(psutil.NoSuchProcess):
-                    host.send_signal(signal.SIGKILL)
-                    killed.append(host.pid)
+        for batch in batches:
+            while stream.committed() < batch or not (hosts := hosts_of(stream.spark)):
+                if ends.wait(0.01):
+                    return
+            ends.wait(chance.uniform(0, 0.1))
+            host = chance.choice(hosts)
+            with suppress(psutil.NoSuchProcess):
+                host.send_signal(signal.SIGKILL)
+                killed.append(host.pid)
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -113,7 +117,7 @@ def hosts_being_killed(spark: SparkSession, seed: int) -> Iterator[list[int]]:
 
 def run_while_hosts_are_killed(stream: TimedStream, time_mode: str, ttl_ms: int | None) -> int:
     """Run the query again and again until its normal end. Return the number of killed hosts."""
-    with hosts_being_killed(stream.spark, seed=5) as killed:
+    with hosts_being_killed(stream, seed=5) as killed:
         for _ in range(KILLS):
             with suppress(StreamingQueryException):
                 stream.run(planned(stream, time_mode, ttl_ms))
