@@ -40,6 +40,17 @@ _DIRECTORY = re.compile(r"(?P<pid>\d+)-(?P<started>[0-9a-f]+)-(?P<namespace>[0-9
 
 
 @dataclass(frozen=True, slots=True)
+class HostSettings:
+    """Settings for the hosts of an executor. `per_executor`: number of host processes of an
+    executor; `idle_seconds`: a host ends after so many seconds without work; `max_memory_mb`:
+    memory limit of a host for all its subtasks, in MiB, None for no limit, see subtask_memory."""
+
+    per_executor: int
+    idle_seconds: int = 600
+    max_memory_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Executor:
     """The executor's process, to which hosts belong: hosts end when the process ends. `started`:
     start time of the process (see _start_of). A later process with the same pid has another start

@@ -27,12 +27,12 @@ from pathlib import Path
 from spark_state.errors import StateHostError
 from spark_state.executor import (
     Executor,
+    HostSettings,
     remove_directories_of_gone_executors,
     running_executor,
     socket_path,
     working_for,
 )
-from spark_state.subtasks.epoch_request import HostSettings
 
 _PREFIXES_OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_")
 _SET_BY_SPARK = ("PYTHONHASHSEED",)

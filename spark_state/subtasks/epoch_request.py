@@ -19,6 +19,7 @@ from spark_state.processor.pickles import dumps
 from spark_state.rocksdb.database_settings import DatabaseSettings
 
 if TYPE_CHECKING:
+    from spark_state.executor import HostSettings
     from spark_state.processor.processor_run import ProcessorSpec
 
 # Number of operators that a host keeps unpickled.
@@ -78,17 +79,6 @@ class BackendSettings:
     incremental: bool = True
     local_recovery: bool = True
     database: DatabaseSettings = field(default_factory=DatabaseSettings)
-
-
-@dataclass(frozen=True, slots=True)
-class HostSettings:
-    """Settings for the hosts of an executor. `per_executor`: number of host processes of an
-    executor; `idle_seconds`: a host ends after so many seconds without work; `max_memory_mb`:
-    memory limit of a host for all its subtasks, in MiB, None for no limit, see subtask_memory."""
-
-    per_executor: int
-    idle_seconds: int = 600
-    max_memory_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

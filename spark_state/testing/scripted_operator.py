@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
+from spark_state.executor import HostSettings
 from spark_state.frozen_keys import frozen
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.blocks import BlockSize
@@ -53,7 +54,6 @@ from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
     EpochRequest,
     EpochTask,
-    HostSettings,
     OperatorSpec,
 )
 from spark_state.subtasks.maintenance import Maintenance

@@ -21,9 +21,9 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from spark_state.executor import HostSettings
 from spark_state.spark.session.connect_sessions import is_connect
 from spark_state.spark.session.operator_configuration import is_one_process
-from spark_state.subtasks.epoch_request import HostSettings
 
 _log = logging.getLogger(__name__)
 

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from spark_state.errors import ConfigurationError
+from spark_state.executor import HostSettings
 from spark_state.rocksdb.database_settings import DatabaseSettings
 from spark_state.spark.session.operator_settings import SETTING_OF, check_keys
 from spark_state.spark.session.setting_values import PREFIX, RestoreFrom
 from spark_state.spark.session.store_options import STORE_OPTIONS_PREFIX, store_options
-from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings, HostSettings
+from spark_state.subtasks.epoch_request import BackendSettings, CheckpointSettings
 
 STORE_KEY = f"{PREFIX}store"
 RESTORE_KEY = f"{PREFIX}restoreFrom"

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from spark_state.executor import Executor, running_executor
-from spark_state.subtasks.epoch_request import HostSettings
+from spark_state.executor import Executor, HostSettings, running_executor
 
 ONE_HOST = HostSettings(per_executor=1, idle_seconds=600)
 

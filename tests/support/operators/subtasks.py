@@ -18,6 +18,7 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import open_store
 from spark_state.checkpointing.restore_plan import Handles
+from spark_state.executor import HostSettings
 from spark_state.key_group_hash import key_groups_of
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.handles import record_states
@@ -40,7 +41,6 @@ from spark_state.subtasks.epoch_request import (
     CheckpointSettings,
     EpochRequest,
     EpochTask,
-    HostSettings,
     OperatorSpec,
     OperatorStart,
     SentOperator,

@@ -21,6 +21,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state import spill_file
 from spark_state.codecs.state_codecs import PLAIN_FORMS
 from spark_state.errors import MemoryLimitError, StateHostError
+from spark_state.executor import HostSettings
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.input.spilled_rows import SpilledRows
@@ -28,7 +29,7 @@ from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.state_descriptor import StateDescriptor
-from spark_state.subtasks.epoch_request import BackendSettings, HostSettings
+from spark_state.subtasks.epoch_request import BackendSettings
 from spark_state.subtasks.subtask_memory import HostMemory, SubtaskMemory
 from tests.support.operators.subtasks import KEY_COLUMNS, OUTPUT, Host, OpenHost, operator, table_of
 from tests.support.processors.processors import KeepsTotalsAndValues, LongTexts, RunningTotals
