@@ -4,7 +4,7 @@
                                        [--events 10000000] [--files 20] [--rounds 3] [--seed 1]
                                        [--checked 200000] [--interval-ms 1000]
                                        [--flink-python PATH] [--kept FOLDER] [--out FILE]
-                                       [--plot FILE]
+                                       [--continued FILE] [--plot FILE]
 
 Each query runs on each engine in turn, in a process with a JVM of its own, on two cores. Before any
 time counts, each engine but the floor answers each query over the first `--checked` events, and the
@@ -34,7 +34,8 @@ The benchmark prints events a second and core, CPU seconds of all processes and 
 the start of the query, not of the JVM), the megabytes that checkpoints wrote (Spark: changelogs
 only), and the peak of the resident memory of all processes, as the medians of the rounds; and the
 ratio to cowstate of events a second and core. `--kept` names a folder that keeps the events for
-later runs. `--plot` names a file for a chart of the ratios.
+later runs. `--continued` names the `--out` of an earlier run with the same events: its rounds count
+as well, and its answers are not compared again. `--plot` names a file for a chart of the ratios.
 """
 
 from __future__ import annotations
@@ -117,7 +118,22 @@ class Benchmark:
         self._checked = self._events(
             kept / f"{given.checked}-checked", given.checked, CHECKED_FILES
         )
+        self.results: Results = {}
         self.reasons: Reasons = {}
+
+    def start(self) -> None:
+        """Take the results of the earlier run, or compare answers if there is no earlier run.
+        Raises SystemExit for an engine without compared answers."""
+        if self._given.continued is None:
+            self.check()
+        else:
+            earlier = json.loads(self._given.continued.read_text())
+            self.results, self.reasons = earlier["results"], earlier["reasons"]
+            unchecked = [engine for engine in self._given.engines if engine not in self.reasons]
+            if unchecked:
+                raise SystemExit(
+                    f"{self._given.continued} has no answers of {', '.join(unchecked)}"
+                )
 
     def check(self) -> None:
         """Compare the answers of all engines with a batch. Raises SystemExit for a wrong answer."""
@@ -141,9 +157,9 @@ class Benchmark:
                     print(f"{query:4} {engine:15} {rows:,} rows are those of a batch", flush=True)
         self.reasons[engine] = {q: reasons_of_engine[q] for q in queries if q in reasons_of_engine}
 
-    def round(self, query: str, results: Results) -> None:
+    def round(self, query: str) -> None:
         """Add a timed run of each engine to the results."""
-        by_engine = results.setdefault(query, {})
+        by_engine = self.results.setdefault(query, {})
         for engine in self._given.engines:
             if query in self.reasons[engine]:
                 continue
@@ -212,24 +228,25 @@ def main() -> None:
     parser.add_argument("--engines", nargs="*", default=[*ENGINES], choices=[*ENGINES])
     parser.add_argument("--flink-python", default=sys.executable)
     parser.add_argument("--kept", type=Path)
+    parser.add_argument("--continued", type=Path, help="results of an earlier run")
     parser.add_argument("--plot", type=Path, help="a file for a plot")
     given = parser.parse_args()
     asked = [engine for engine in ENGINES if engine in given.engines]
     given.engines = [engine for engine in asked if is_there(engine, given.flink_python)]
-    results: Results = {}
     with tempfile.TemporaryDirectory(prefix="cowstate-nexmark-") as folder:
         benchmark = Benchmark(given, Path(folder))
-        benchmark.check()
+        benchmark.start()
         print(reasons(benchmark.reasons), flush=True)
         try:
             for _ in range(given.rounds):
                 for query in given.queries:
-                    benchmark.round(query, results)
+                    benchmark.round(query)
         finally:
-            write_results(given.out, {"results": results, "reasons": benchmark.reasons})
-    print(table(results, given.events))
+            recorded = {"results": benchmark.results, "reasons": benchmark.reasons}
+            write_results(given.out, recorded)
+    print(table(benchmark.results, given.events))
     if given.plot is not None:
-        plot(results, given.plot)
+        plot(benchmark.results, given.plot)
 
 
 if __name__ == "__main__":
