@@ -1,10 +1,12 @@
 """Builds the distribution; setup.cfg describes the project.
 
 The jar of the state store provider is compiled into `spark_state/jars/`, in wheels and in editable
-installs, whenever a source is newer than the jar.
+installs, whenever a source is newer than the jar. Wheels have the examples, too, in
+`cowstate/examples/`.
 """
 
 import runpy
+import shutil
 from pathlib import Path
 
 from setuptools import setup
@@ -22,7 +24,7 @@ SERVICES = {
 
 
 class BuildWithJar(build_py):
-    """Command build_py, with the jar among the package's data."""
+    """Command build_py, with the jar and the examples among the packages' data."""
 
     def run(self) -> None:
         """Compile if need be, then copy."""
@@ -36,6 +38,13 @@ class BuildWithJar(build_py):
                 # An editable install goes on after any other exception, without the jar.
                 raise SystemExit(f"cowstate cannot be built: {error}") from error
         super().run()
+        if not self.editable_mode:
+            shutil.copytree(
+                ROOT / "examples",
+                Path(self.build_lib) / "cowstate" / "examples",
+                ignore=shutil.ignore_patterns("__pycache__"),
+                dirs_exist_ok=True,
+            )
 
 
 setup(cmdclass={"build_py": BuildWithJar})

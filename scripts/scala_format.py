@@ -19,7 +19,7 @@ JARS = ROOT / "build" / "scalafmt"
 SOURCES = ("spark_state", "tests", "scripts")
 
 sys.path.insert(0, str(ROOT))
-from scripts.pinned_jars import pinned_jars  # noqa: E402
+from cowstate.pinned_jars import pinned_jars  # noqa: E402
 from spark_state.jvm.scala_compiler import compile_jar, spark_jars  # noqa: E402
 
 

@@ -40,6 +40,7 @@ def argument_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
     for add_command in (
         _add_demo,
+        _add_example,
         _add_jar,
         _add_adopt,
         _add_rescale,
@@ -81,6 +82,23 @@ def _add_demo(commands: Commands) -> None:
     )
     demo.add_argument("--json", action="store_true", help="print the report as one JSON object")
     demo.set_defaults(run="demo_run:run_demo", stopped="the same command goes on from here")
+
+
+def _add_example(commands: Commands) -> None:
+    example = commands.add_parser(
+        "example",
+        help="copy an example into a directory",
+        description="Copies the files of an example, and prints the command that runs it.",
+    )
+    example.add_argument(
+        "name",
+        choices=("kafka", "monitoring"),
+        help="kafka: sessions of clicks; monitoring: alert rules, and a dashboard for Grafana",
+    )
+    example.add_argument(
+        "--to", type=Path, metavar="DIR", help="a new directory (default: ./NAME-example)"
+    )
+    example.set_defaults(run="example_run:copy_example", stopped="the copy is not complete")
 
 
 def _add_jar(commands: Commands) -> None:

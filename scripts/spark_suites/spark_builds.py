@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.pinned_jars import REPOSITORY, download, locked, pinned_jars, sha256
+from cowstate.pinned_jars import REPOSITORY, download, locked, pinned_jars, sha256
 from scripts.spark_of_pypi import spark_of_pypi
 from spark_state.jvm.scala_compiler import compile_jar
 

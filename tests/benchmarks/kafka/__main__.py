@@ -37,8 +37,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from examples.kafka.broker import running_broker
 from tests.benchmarks.benchmark_script import parser_of, write_results
-from tests.benchmarks.kafka.broker import running_broker
 from tests.benchmarks.kafka.in_spark import INPUT, OUTPUT, PLANS
 from tests.benchmarks.latency import percentiles
 

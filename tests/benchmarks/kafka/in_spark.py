@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_state
+from examples.kafka.broker import connector_jars
 from tests.benchmarks.benchmark_script import QUIET, kill_session
-from tests.benchmarks.kafka.broker import connector_jars
 from tests.benchmarks.python_state import ROCKSDB
 from tests.support.processors.processors import Processor
 

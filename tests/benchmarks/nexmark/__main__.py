@@ -55,7 +55,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from scripts.pinned_jars import pinned_jars
+from cowstate.pinned_jars import pinned_jars
 from spark_state.jvm.scala_compiler import compile_jar, spark_jars
 from tests.benchmarks.benchmark_script import parser_of, write_results
 from tests.benchmarks.nexmark.answers import WrongAnswersError, compare

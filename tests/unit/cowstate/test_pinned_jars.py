@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import pinned_jars
+from cowstate import pinned_jars
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = b"a jar"
