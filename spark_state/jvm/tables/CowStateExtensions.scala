@@ -13,7 +13,7 @@ import org.apache.spark.sql.connector.catalog.CatalogV2Implicits._
 import org.apache.spark.sql.execution.command.SaveAsV1TableCommand
 import org.apache.spark.sql.execution.streaming.state.cowstate.SessionSettings
 import org.apache.spark.sql.execution.streaming.state.cowstate.plans.{
-  OperatorsOfSpark, SparkInternals, StatefulPlanRule
+  OperatorsOfSpark, SparkInternals, StatefulPlanRule, StateMetricsSources
 }
 
 /**
@@ -49,6 +49,7 @@ private[cowstate] object CowStateExtensions {
   private def check(session: SparkSession, plan: LogicalPlan): Unit = plan match {
     case _: WriteToStream =>
       SessionSettings.check(session.asInstanceOf[classic.SparkSession].sessionState.conf)
+      StateMetricsSources.follow(session)
     case create: CreateTable if create.name.origin.sqlText.isDefined => checkCreated(create)
     case replace: ReplaceTable => checkReplaced(replace.name, replace.tableSpec)
     case replace: ReplaceTableAsSelect => checkReplaced(replace.name, replace.tableSpec)

@@ -1,4 +1,4 @@
-"""`serve_metrics`: the operators of a session's queries as Prometheus text over HTTP."""
+"""`serve_metrics`: the queries of a session and their operators as Prometheus text over HTTP."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.session.connect_sessions import is_connect
+from spark_state.spark.session.connect_sessions import is_connect, is_session
 
 
 class MetricsServer:
@@ -43,26 +43,24 @@ class MetricsServer:
 def serve_metrics(
     spark: SparkSession, port: int = 0, host: str = "127.0.0.1", *, subtasks: bool = False
 ) -> MetricsServer:
-    """Serve the progress of all operators of cowstate in the running queries of a session.
+    """Serve the progress of the running queries of a session: their batches, their stateful
+    operators on any state store provider, and their operators of cowstate.
 
     - `port`: 0 for a free port; the returned server has the number.
     - `host`: the address to listen on; "0.0.0.0" for all of the machine. The server has no
       authentication, so open the port only to a network that you trust.
-    - `subtasks`: True for a series for each subtask, instead of one series for all subtasks.
+    - `subtasks`: True for a series for each subtask of an operator of cowstate, instead of one
+      series for all subtasks. Not with Spark Connect.
 
-    A request reads the stores only if a query has finished a batch since the last request. Needs
-    `prometheus_client`: `pip install prometheus-client`. Close the server before the session ends.
+    A request reads the stores only if a query has finished a batch since the last request. With
+    Spark Connect, no request reads a store in this process: operators of cowstate are among the
+    stateful operators if the session is enabled. Needs `prometheus_client`: `pip install
+    prometheus-client`. Close the server before the session ends.
 
-    Raises ConfigurationError if the library is missing, for a session of Spark Connect, and for an
-    address or a port that cannot be used.
+    Raises ConfigurationError if the library is missing, and for an address or a port that cannot be
+    used.
     """
-    if is_connect(spark):
-        raise ConfigurationError(
-            "serve_metrics needs a session of classic Spark, and this is a session of Spark "
-            "Connect: publish what spark_state.progress(query) returns, or call serve_metrics in "
-            "the driver of the server"
-        )
-    if not isinstance(spark, SparkSession):
+    if not is_session(spark):
         raise ConfigurationError(
             f"serve_metrics needs the session, got {spark!r}: pass what getOrCreate() returns"
         )
@@ -70,12 +68,17 @@ def serve_metrics(
         from prometheus_client import CollectorRegistry, start_http_server
 
         from spark_state.spark.progress.operator_collector import OperatorCollector
+        from spark_state.spark.progress.query_collector import QueryCollector
     except ImportError as error:
         raise ConfigurationError(
             f"serve_metrics needs prometheus_client ({error}): pip install prometheus-client"
         ) from error
     registry = CollectorRegistry()
-    registry.register(OperatorCollector(lambda: spark.streams.active, subtasks=subtasks))
+    registry.register(QueryCollector(lambda: spark.streams.active))
+    if not is_connect(spark):
+        registry.register(OperatorCollector(lambda: spark.streams.active, subtasks=subtasks))
+    elif subtasks:
+        raise ConfigurationError("subtasks=True needs a session of classic Spark: leave it out")
     try:
         server, thread = start_http_server(port, host, registry)
     except (OSError, OverflowError, TypeError) as error:  # for a port that is no port, too

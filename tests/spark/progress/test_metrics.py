@@ -1,24 +1,30 @@
-"""Metrics of operators over HTTP parse as Prometheus metrics and agree with the queries' input."""
+"""Metrics of queries over HTTP parse as Prometheus metrics and agree with the queries' input."""
 
 from __future__ import annotations
 
 import socket
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import spark_state
 from spark_state import ConfigurationError, MetricsServer
 from spark_state.spark.stored.stored_operators import StoredOperator
+from tests.spark.input.test_time_modes import TimedStream
+from tests.support.applications.provider_application import totals
 from tests.support.applications.streams import Stream, random_rows, totals_of
+from tests.support.provider.planned_queries import ON_COWSTATE
 from tests.support.provider.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
@@ -42,7 +48,7 @@ class Scraped:
             )
             for family in self.families.values()
             for sample in family.samples
-            if sample.name == f"cowstate_operator_{name}"
+            if sample.name in (f"cowstate_operator_{name}", f"cowstate_{name}")
             and labels.items() <= sample.labels.items()
         }
 
@@ -59,9 +65,11 @@ def scrape(server: MetricsServer) -> Scraped:
 
 
 @contextmanager
-def running(stream: Stream, name: str) -> Iterator[Any]:
-    """The query of a stream, which runs until the `with` block ends."""
-    writer = stream.operator().writeStream.queryName(name).foreachBatch(stream.keep)
+def running(stream: Stream, name: str, output: DataFrame | None = None) -> Iterator[Any]:
+    """The query of a stream, which runs until the `with` block ends. `output`: None for the
+    operator of cowstate."""
+    output = stream.operator() if output is None else output
+    writer = output.writeStream.queryName(name).foreachBatch(stream.keep)
     writer = writer.outputMode("update").option("checkpointLocation", str(stream.checkpoint))
     with configured(stream.spark, {**stream.settings, "spark.cowstate.parallelism": "2"}):
         query = writer.start()
@@ -157,6 +165,76 @@ def test_subtasks_have_series_of_their_own(spark: SparkSession, stream: Stream) 
     assert scraped.value("epoch") == 0
 
 
+class TestQueriesOnAProvider:
+    def test_a_scrape_says_what_a_batch_computation_says(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = Stream(spark, tmp_path, ON_COWSTATE)
+        batches = [random_rows(seed, count=80, keys=40) for seed in range(3)]
+        with (
+            spark_state.serve_metrics(spark) as server,
+            running(stream, "totals", totals(stream)) as query,
+        ):
+            assert scrape(server).values("query_batch") == {}
+            for rows in batches:
+                fed(stream, query, rows)
+            scraped = scrape(server)
+        labels = {"query_id": str(query.id), "query_name": "totals"}
+        assert scraped.value("query_batch", **labels) == 2
+        assert scraped.value("query_batches_total", **labels) == 3
+        assert scraped.value("query_input_rows_total", **labels) == 240
+        operator = {**labels, "operator": "0-stateStoreSave"}
+        assert scraped.value("state_rows", **operator) == len(totals_of(stream.fed))
+        updates = sum(len(totals_of(rows)) for rows in batches)
+        assert scraped.value("state_updated_rows_total", **operator) == updates
+        assert scraped.value("state_stores", **operator) == 2
+        assert scraped.value("state_memory_bytes", **operator) > 0
+        assert scraped.value("state_late_rows_total", **operator) == 0
+        assert scraped.value("state_metric", metric="cowstateChangelogBytes") > 0
+        steps = {dict(labels)["step"] for labels in scraped.values("query_step_seconds_total")}
+        assert {"addBatch", "queryPlanning", "triggerExecution", "walCommit"} <= steps
+        assert scraped.values("query_watermark_timestamp_seconds") == {}
+        assert scraped.values("up") == {}
+
+    def test_a_progress_without_a_batch_is_not_counted(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        # Spark tells of a query that waits for rows with the number of the next batch.
+        settings = {**ON_COWSTATE, "spark.sql.streaming.noDataProgressEventInterval": "0"}
+        stream = Stream(spark, tmp_path, settings)
+        with (
+            spark_state.serve_metrics(spark) as server,
+            running(stream, "totals", totals(stream)) as query,
+        ):
+            fed(stream, query, [("a", 1)])
+            deadline = time.monotonic() + 60
+            while "addBatch" in query.lastProgress.durationMs and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert "addBatch" not in query.lastProgress.durationMs
+            waiting = scrape(server)
+            fed(stream, query, [("a", 2), ("b", 3)])
+            scraped = scrape(server)
+        assert (waiting.value("query_batch"), waiting.value("state_rows")) == (0, 1)
+        assert (scraped.value("query_batch"), scraped.value("state_rows")) == (1, 2)
+        assert scraped.value("query_batches_total") == 2
+        assert scraped.value("query_input_rows_total") == 3
+        assert scraped.value("state_updated_rows_total") == 3
+
+    def test_a_watermark_and_late_rows_are_there(self, spark: SparkSession, tmp_path: Path) -> None:
+        stream = TimedStream(spark, tmp_path, ON_COWSTATE)
+        counts = stream.watermarked().groupBy(F.window("at", "1 second")).count()
+        with (
+            spark_state.serve_metrics(spark) as server,
+            running(stream, "counts", counts) as query,
+        ):
+            for rows in ([("a", 60_000)], [("a", 5)]):
+                stream.feed_all([rows])
+                query.processAllAvailable()
+            scraped = scrape(server)
+        assert scraped.value("query_watermark_timestamp_seconds") == 50
+        assert scraped.value("state_late_rows_total") == 1
+
+
 class TestServer:
     def test_a_port_in_use_is_refused(self, spark: SparkSession) -> None:
         with socket.socket() as taken:
@@ -213,7 +291,7 @@ def test_names_are_those_that_promtool_accepts(spark: SparkSession) -> None:
         families = scrape(server).families.values()
     assert families
     for family in families:
-        assert family.name.startswith("cowstate_operator_")
+        assert family.name.startswith(("cowstate_operator_", "cowstate_query_", "cowstate_state_"))
         assert family.documentation.endswith(".")
         assert not family.name.endswith(("_total", "_ms", "_kb", "_minutes"))
         assert family.type in ("gauge", "counter")

@@ -118,6 +118,15 @@ def test_operators_behind_a_view_are_numbered(server: Client, tmp_path: Path) ->
     assert emitted(tmp_path / "view") == [("a", 1, 1, 1), ("a", 5, 1, 5), ("b", 2, 1, 2)]
 
 
+def test_metrics_have_operators_and_aggregations(server: Client, tmp_path: Path) -> None:
+    feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("a", 3)]])
+    samples = server.run("metrics", tmp_path)
+    rows = {operator: value for name, operator, value in samples if name == "cowstate_state_rows"}
+    assert rows == {"0-totals": 2, "0-stateStoreSave": 2}
+    read = [value for name, _, value in samples if name == "cowstate_query_input_rows_total"]
+    assert read == [3, 3]
+
+
 def test_timers_fire_without_rows(server: Client, tmp_path: Path) -> None:
     feed(tmp_path / "input", [[("a", 1), ("b", 2)]])
     assert server.run("in_processing_time", tmp_path, keys=2) == [

@@ -77,6 +77,22 @@ def test_a_jvm_whose_class_loader_takes_no_jar_is_refused_with_the_command(tmp_p
     assert "AppClassLoader" in refused
 
 
+def test_a_job_with_the_jar_alone_has_the_state_among_sparks_metrics(tmp_path: Path) -> None:
+    sink = "spark.metrics.conf.driver.sink.prometheusServlet"
+    settings = {
+        PROVIDER_KEY: PROVIDER_CLASS,
+        f"{sink}.class": "org.apache.spark.metrics.sink.PrometheusServlet",
+        f"{sink}.path": "/metrics/prometheus",
+    }
+    given = [word for setting in settings.items() for word in ("--conf", "=".join(setting))]
+    options = ("--jars", jar_path(), *given)
+    done = run([*SUBMIT, "local[1]", *options, JOB, tmp_path], tmp_path, "metrics")
+    operator = "cowstate_counts_0_stateStoreSave"
+    shown = {"cowstateMappedBytes": 0, "numRowsTotal": 3, "numRowsUpdated": 3}
+    expected = {f"{operator}_{name}": value for name, value in shown.items()}
+    assert done.stdout.splitlines() == [f"shown {expected}", "shown {}"], done.stderr
+
+
 def test_a_spark_of_another_version_runs_queries_as_it_planned_them(tmp_path: Path) -> None:
     """Spark reads its version from a file of its class path."""
     (jar,) = (PROGRAMS.parent / "jars").glob("spark-common-utils_*.jar")

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -185,6 +187,33 @@ def progress(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "plain, disabled": lasts,
         "refused": _error(lambda: spark_state.progress(plain)),
     }
+
+
+def metrics(spark: SparkSession, folder: Path) -> list[list[Any]]:
+    """Name, operator and value of each sample of a scrape, while an operator of cowstate and an
+    aggregation run."""
+    spark_state.enable(spark)
+    rows = source(spark, folder)
+    outputs = {"operator": totals(rows, name="totals"), "aggregation": rows.groupBy("key").count()}
+    with spark_state.serve_metrics(spark) as server:
+        queries = [
+            output.writeStream.format("noop")
+            .outputMode("update")
+            .option("checkpointLocation", str(folder / f"{name}{CHECKPOINT_SUFFIX}"))
+            .start()
+            for name, output in outputs.items()
+        ]
+        for query in queries:
+            query.processAllAvailable()
+        with urllib.request.urlopen(server.url, timeout=60) as response:
+            families = [*text_string_to_metric_families(response.read().decode())]
+        for query in queries:
+            query.stop()
+    return [
+        [sample.name, sample.labels.get("operator", ""), sample.value]
+        for family in families
+        for sample in family.samples
+    ]
 
 
 def in_processing_time(spark: SparkSession, folder: Path, keys: int) -> list[list[Any]]:

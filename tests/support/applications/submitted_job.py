@@ -3,13 +3,17 @@
 STEP      count: a stream of counts into a table, in output mode update, in a session of `configure`
           stock: a checkpoint of another provider goes on, in a session of Spark's
           transform: Spark's own transformWithState, planned in a session of Spark's
+          metrics: Spark's metrics during a query, in a session of Spark's with the jar
           plain: `configure` is called while a session of Spark's runs; the session is then stopped
 Each step prints its result.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+import time
+import urllib.request
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -68,6 +72,34 @@ def transform(folder: Path) -> None:
         words.transformWithState(RunningTotals(), TOTALS_SCHEMA, "update", "None")
 
 
+def metrics(folder: Path) -> None:
+    builder = SparkSession.builder.config("spark.ui.port", "0")
+    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    rows = spark.readStream.schema("id long").parquet(str(folder / "rows"))
+    counts = rows.groupBy(functions.expr("id % 3").alias("k")).count()
+    writer = counts.writeStream.format("noop").outputMode("update").queryName("counts")
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    query.processAllAvailable()
+    while query.lastProgress is None:  # Spark tells its listeners a little later
+        time.sleep(0.1)
+    for is_running in (True, False):
+        deadline = time.monotonic() + 60
+        while bool(shown := shown_metrics(spark)) != is_running and time.monotonic() < deadline:
+            time.sleep(0.1)
+        print("shown", shown)
+        query.stop()
+    spark.stop()
+
+
+def shown_metrics(spark: SparkSession) -> dict[str, int]:
+    """Some metrics of the query on the Prometheus page of Spark's UI, by name."""
+    with urllib.request.urlopen(f"{spark.sparkContext.uiWebUrl}/metrics/prometheus") as page:
+        text = page.read().decode()
+    names = "numRowsTotal|numRowsUpdated|cowstateMappedBytes"
+    found = re.findall(rf"_(cowstate_counts_\w+_(?:{names}))_Value\S* (\d+)", text)
+    return {name: int(value) for name, value in found}
+
+
 def plain(_: Path) -> None:
     stop()
     SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
@@ -86,7 +118,13 @@ def stop() -> None:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    steps = {"count": count, "stock": stock, "transform": transform, "plain": plain}
+    steps = {
+        "count": count,
+        "stock": stock,
+        "transform": transform,
+        "metrics": metrics,
+        "plain": plain,
+    }
     for step in sys.argv[2:]:
         try:
             steps[step](folder)
