@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import metadata
 from typing import Any, TypeVar
 
 from spark_state.processor.pickles import dumps
@@ -20,8 +21,9 @@ _T = TypeVar("_T")
 
 def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
     """A function that calls `function` in a Python worker. If the worker lacks a module, the error
-    names the interpreters of the worker and of the driver."""
-    payload, driver = dumps(function), sys.executable
+    names the interpreters of the worker and of the driver, and the command that installs this
+    version of cowstate."""
+    payload, driver, requirement = dumps(function), sys.executable, _requirement()
 
     def call(*arguments: Any) -> _T:
         # Pickled by value and run without cowstate, so the function does its own imports.
@@ -34,14 +36,23 @@ def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
             version = ".".join(map(str, sys.version_info[:3]))
             raise ModuleNotFoundError(
                 f"{error}: this Python worker runs {sys.executable} (Python {version}), which "
-                f"lacks cowstate or a package that cowstate needs; the driver runs {driver}. "
-                "Install the same packages in both, or set PYSPARK_PYTHON (with spark-submit: "
-                "--conf spark.pyspark.python=…) to an interpreter that has them on every machine",
+                f"lacks cowstate or a package that cowstate needs; the driver runs {driver}. Run "
+                f"`{sys.executable} -m pip install {requirement}` on every machine, or set "
+                "PYSPARK_PYTHON (with spark-submit: --conf spark.pyspark.python=…) to an "
+                "interpreter that has the packages of the driver",
                 name=error.name,
             ) from error
         return loaded(*arguments)  # type: ignore[no-any-return]
 
     return call
+
+
+def _requirement() -> str:
+    """This version of cowstate, as pip takes it."""
+    try:
+        return f"cowstate=={metadata.version('cowstate')}"
+    except metadata.PackageNotFoundError:  # the source tree is on the path, and not installed
+        return "cowstate"
 
 
 class LoadedInWorkers:

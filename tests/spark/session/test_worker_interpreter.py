@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pyspark
@@ -101,3 +102,4 @@ def test_an_executor_whose_interpreter_lacks_cowstate_names_both_interpreters(
     for failure in failures:
         assert "this Python worker runs" in failure
         assert f"the driver runs {sys.executable}" in failure
+        assert f" -m pip install cowstate=={version('cowstate')}` on every machine" in failure
