@@ -38,6 +38,7 @@ from spark_state.spark.queries.foreach_batch import complete_epochs_of_foreach_b
 from spark_state.spark.session.connect_sessions import is_connect
 from spark_state.spark.session.replaced_methods import replace_once
 from spark_state.spark.session.worker_interpreter import driver_interpreter, use_driver_interpreter
+from spark_state.spark.session.worker_loading import requirement
 from spark_state.spark.session.worker_sockets import socket_settings
 
 _JARS_KEY = "spark.jars"
@@ -54,6 +55,14 @@ _Builder = TypeVar("_Builder", bound=SparkSession.Builder)
 def jar_path() -> str:
     """The path of the provider's jar, for `spark-submit --jars`. Raises ConfigurationError when the
     jar was not built."""
+    archive = next((parent for parent in _JAR.parents if parent.is_file()), None)
+    if archive is not None:
+        raise ConfigurationError(
+            f"cowstate was imported from {archive}, and Spark can use no jar in an archive: "
+            f"install cowstate for the driver (pip install {requirement()}), and pass the wheel "
+            "to the executors with --archives instead of --py-files, see "
+            "docs/how-to/run-on-a-cluster.md"
+        )
     if not _JAR.is_file():
         raise ConfigurationError(
             f"{_JAR} is missing: this copy was not installed by pip. Run `pip install -e .` in the "

@@ -15,9 +15,10 @@ from functools import wraps
 from typing import Any
 
 from pyspark.errors.exceptions.base import StreamingQueryException
-from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.errors.exceptions.captured import CapturedException, PythonException
 
 from spark_state.spark.session.replaced_methods import replace_once
+from spark_state.spark.session.worker_loading import requirement
 
 _MARK = "_cowstate_says_cause_first"
 _PACKAGES = ("checkpoint_store.", "spark_state.", "datasources.")
@@ -29,6 +30,8 @@ _OF_QUERY = re.compile(r"terminated with exception: (.*)", re.DOTALL)
 _OF_TASK = re.compile(r"most recent failure: Lost task [^:]*: (.*)", re.DOTALL)
 _JAVA_PACKAGE = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z]\w*: )")
 _CONDITION = re.compile(r"^\[[A-Z][\w.]*\] ")
+# Packages that Spark's worker imports before the worker loads a function of cowstate.
+_LACKING = re.compile(r"ModuleNotFoundError: (No module named '(?:numpy|pandas|pyarrow)')")
 _SQL_STATE = re.compile(r"(?: SQLSTATE: \w{5})+$")
 _SOURCES = re.compile(
     r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\] sources"
@@ -39,6 +42,8 @@ def say_causes_first() -> None:
     """Let the texts of PySpark's exceptions begin with their cause, in this process. Safe to call
     again."""
     replace_once(CapturedException, "__str__", _MARK, _with_cause)
+    if "__str__" in vars(PythonException):  # since Spark 4.3
+        replace_once(PythonException, "__str__", _MARK, _with_cause)
     try:
         from pyspark.errors.exceptions.connect import SparkConnectGrpcException
     except ImportError:  # the libraries of Spark Connect are not installed
@@ -66,10 +71,12 @@ def cause_of_query(text: str) -> str | None:
 
 
 def own_error_in(text: str) -> str | None:
-    """The line of the last Python error in an exception's text, if the error is of cowstate;
-    otherwise None."""
+    """The line of the last Python error in an exception's text, if the error is of cowstate, or a
+    Python worker lacks a package that cowstate needs; otherwise None."""
     error = _python_error(_ADDED.split(text, maxsplit=1)[0])
-    return error[1] if error and error[0].startswith(_PACKAGES) else None
+    if error and (error[0].startswith(_PACKAGES) or _LACKING.match(error[1])):
+        return _advised(error[1])
+    return None
 
 
 def _python_error(text: str) -> tuple[str, str] | None:
@@ -105,5 +112,13 @@ def _advised(cause: str) -> str:
             "an initial state, so neither can come or go: go back to the former timeMode and "
             "initialState, or begin with a new checkpoint and spark.cowstate.restoreFrom "
             f"({cause})"
+        )
+    lacking = _LACKING.match(cause)
+    if lacking:
+        return (
+            f"{lacking[1]}: the Python of an executor lacks packages that cowstate needs. Run "
+            f"`pip install {requirement()}` for it on every machine, or set PYSPARK_PYTHON (with "
+            "spark-submit: --conf spark.pyspark.python=…) to an interpreter that has the packages "
+            "of the driver"
         )
     return cause

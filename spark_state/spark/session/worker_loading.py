@@ -23,7 +23,7 @@ def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
     """A function that calls `function` in a Python worker. If the worker lacks a module, the error
     names the interpreters of the worker and of the driver, and the command that installs this
     version of cowstate."""
-    payload, driver, requirement = dumps(function), sys.executable, _requirement()
+    payload, driver, ours = dumps(function), sys.executable, requirement()
 
     def call(*arguments: Any) -> _T:
         # Pickled by value and run without cowstate, so the function does its own imports.
@@ -37,7 +37,7 @@ def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
             raise ModuleNotFoundError(
                 f"{error}: this Python worker runs {sys.executable} (Python {version}), which "
                 f"lacks cowstate or a package that cowstate needs; the driver runs {driver}. Run "
-                f"`{sys.executable} -m pip install {requirement}` on every machine, or set "
+                f"`{sys.executable} -m pip install {ours}` on every machine, or set "
                 "PYSPARK_PYTHON (with spark-submit: --conf spark.pyspark.python=…) to an "
                 "interpreter that has the packages of the driver",
                 name=error.name,
@@ -47,7 +47,7 @@ def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
     return call
 
 
-def _requirement() -> str:
+def requirement() -> str:
     """This version of cowstate, as pip takes it."""
     try:
         return f"cowstate=={metadata.version('cowstate')}"

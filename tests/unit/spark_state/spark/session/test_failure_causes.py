@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from importlib.metadata import version
 
 import pytest
 
@@ -59,3 +61,17 @@ def test_only_errors_of_cowstate_are_shown_first_outside_of_queries() -> None:
     )
     assert own_error_in(f"Failed: {TRACEBACK}ValueError: theirs") is None
     assert own_error_in("[TABLE_OR_VIEW_NOT_FOUND] no table") is None
+
+
+@pytest.mark.parametrize("cause_of", [cause_of_query, own_error_in])
+def test_a_package_that_an_executor_lacks_comes_with_the_command(
+    cause_of: Callable[[str], str | None],
+) -> None:
+    lacking = f"{OF_WORKER}{TRACEBACK}ModuleNotFoundError: No module named 'pyarrow'{PLAN}"
+    cause = cause_of(lacking)
+    assert cause is not None
+    assert cause.startswith("No module named 'pyarrow': the Python of an executor lacks")
+    assert f"Run `pip install cowstate=={version('cowstate')}` for it" in cause
+    # A module that only the processor imports is the user's own.
+    other = cause_of(lacking.replace("pyarrow", "orders"))
+    assert other in (None, "ModuleNotFoundError: No module named 'orders'")
