@@ -42,7 +42,7 @@ class BuildWithJar(build_py):
             shutil.copytree(
                 ROOT / "examples",
                 Path(self.build_lib) / "cowstate" / "examples",
-                ignore=shutil.ignore_patterns("__pycache__"),
+                ignore=shutil.ignore_patterns("__pycache__", "*.whl", "kafka-sessions"),
                 dirs_exist_ok=True,
             )
 

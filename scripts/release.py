@@ -7,11 +7,12 @@
    entries for the release.
 2. Writes the version into setup.cfg and CITATION.cff, and the version and the date into
    CHANGELOG.md.
-3. Commits "Release X.Y.Z", and tags the commit vX.Y.Z.
-4. Builds the source archive and the wheel into dist/, and checks their metadata and their contents.
+3. Builds the source archive and the wheel into dist/, and checks their metadata and their contents.
+4. Commits "Release X.Y.Z", and tags the commit vX.Y.Z.
 5. Prints the command that pushes commit and tag. The workflow `release` then publishes.
 
-A step that fails ends the program with exit code 1 and a line that says why.
+A step that fails ends the program with exit code 1 and a line that says why. The files of step 2
+are then as before.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 UNRELEASED = "## [Unreleased]"
+FILES = ("setup.cfg", "CITATION.cff", "CHANGELOG.md")
+"""The files that a release edits."""
 
 
 class Release:
@@ -60,10 +63,12 @@ class Release:
     def write_version(self) -> None:
         self._replace("setup.cfg", r"^version = .*$", f"version = {self._version}")
         self._replace("CITATION.cff", r"^version: .*$", f"version: {self._version}")
-        today = date.today().isoformat()
-        self._replace("CITATION.cff", r"^date-released: .*$", f"date-released: {today}")
-        dated = f"{UNRELEASED}\n\n## [{self._version}] - {today}"
+        dated = f"{UNRELEASED}\n\n## [{self._version}] - {date.today().isoformat()}"
         self._replace("CHANGELOG.md", f"^{re.escape(UNRELEASED)}$", dated)
+
+    def undo(self) -> None:
+        """Take back the changes of write_version."""
+        self._git("checkout", "--", *FILES)
 
     def commit(self) -> None:
         self._git("commit", "--all", "--message", f"Release {self._version}")
@@ -72,8 +77,7 @@ class Release:
         )
 
     def build(self) -> list[Path]:
-        """Build the archives from the commit, and return their paths. Exits if an archive lacks
-        something."""
+        """Build the archives, and return their paths. Exits if an archive lacks something."""
         dist = self._clone / "dist"
         for former in dist.glob("*"):
             former.unlink()
@@ -118,11 +122,15 @@ def release(version: str, clone: Path) -> None:
     """Do all steps but the push in a clone."""
     making = Release(version, clone)
     making.check()
-    making.write_version()
+    try:
+        making.write_version()
+        for archive in making.build():
+            print(f"built {archive.name}: {archive.stat().st_size:,} bytes", flush=True)
+    except BaseException:
+        making.undo()
+        raise
     making.commit()
     print(f"committed and tagged v{version}", flush=True)
-    for archive in making.build():
-        print(f"built {archive.name}: {archive.stat().st_size:,} bytes", flush=True)
 
 
 def main() -> None:
@@ -131,6 +139,7 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true", help="change nothing")
     given = parser.parse_args()
     if given.dry_run:
+        Release(given.version, ROOT).check()
         with tempfile.TemporaryDirectory(prefix="cowstate-release-") as folder:
             clone = Path(folder) / "clone"
             subprocess.run(("git", "clone", "--quiet", str(ROOT), str(clone)), check=True)

@@ -15,7 +15,8 @@ def run_demo(arguments: Namespace) -> int:
     missing = [name for name in DEMO_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(
-            f"the demo needs {', '.join(missing)}: pip install {' '.join(missing)}"
+            f"the demo needs {', '.join(missing)}: pip install 'cowstate[demo]', or without an "
+            "environment of its own: pipx run --spec 'cowstate[demo]' cowstate demo"
         )
     from cowstate.demo.job import DemoOptions, run_and_print
 

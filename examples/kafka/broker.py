@@ -28,6 +28,11 @@ START_SECONDS = 120
 LINES_OF_LOG = 20
 
 
+def broker_jars() -> list[Path]:
+    """Return the jars of the broker. Downloads missing jars."""
+    return pinned_jars(HERE / "broker.sha256", JARS)
+
+
 def connector_jars() -> list[Path]:
     """Return the jars that Spark needs to read and write Kafka. Downloads missing jars."""
     return pinned_jars(HERE / "connector.sha256", JARS)
@@ -40,15 +45,14 @@ def running_broker(folder: Path, port: int = 0) -> Iterator[str]:
     `port`: 0 for a free port. Exits with a message if there is no Java, if the port is in use, or
     if the broker does not start; then the message has the end of the broker's log.
     """
-    if shutil.which("java") is None:
-        sys.exit("there is no java on the PATH: install Java 17 or newer")
+    program = _java()
     address, controller = f"127.0.0.1:{_port(port)}", f"127.0.0.1:{_port(0)}"
-    classpath = os.pathsep.join(map(str, pinned_jars(HERE / "broker.sha256", JARS)))
+    classpath = os.pathsep.join(map(str, broker_jars()))
     folder.mkdir(parents=True, exist_ok=True)
     properties = folder / "broker.properties"
     properties.write_text(_properties(folder / "data", address, controller))
     log = folder / "broker.log"
-    java = ("java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classpath)
+    java = (program, "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classpath)
     format_command = (*java, "kafka.tools.StorageTool", "format", "--ignore-formatted")
     with log.open("wb") as output:
         subprocess.run(
@@ -69,6 +73,15 @@ def running_broker(folder: Path, port: int = 0) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+def _java() -> str:
+    """The path of the program java, from JAVA_HOME or the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else None)
+    if found is None:
+        sys.exit("there is no java in JAVA_HOME or on the PATH: install Java 17 or newer")
+    return found
 
 
 def _port(wanted: int) -> int:

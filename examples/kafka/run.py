@@ -28,7 +28,7 @@ from broker import running_broker
 from topics import CLICKS, NOBODY, create_topics, kafka
 
 from checkpoint_store import open_store
-from spark_state.errors import CowstateError
+from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 
 HERE = Path(__file__).resolve().parent
 SHOWN_SESSIONS = 3
@@ -42,11 +42,20 @@ class Job:
 
     def __init__(self, address: str, folder: Path) -> None:
         self._arguments = ("--bootstrap-servers", address, "--folder", str(folder))
+        self._commits = folder / "checkpoint" / "commits"
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
+        self._committed = self._batches()
         command = (sys.executable, str(HERE / "sessions.py"), *self._arguments)
         return subprocess.Popen(command, start_new_session=True)
+
+    def has_run_a_batch(self) -> bool:
+        """Return True if a batch was committed since the last start."""
+        return self._batches() > self._committed
+
+    def _batches(self) -> int:
+        return sum(1 for _ in self._commits.glob("[0-9]*"))
 
     def kill(self) -> None:
         """Kill the job and its JVM, and start the job again."""
@@ -86,7 +95,8 @@ def running_job(address: str, folder: Path) -> Iterator[Job]:
 def running_clicks(address: str, given: argparse.Namespace) -> Iterator[subprocess.Popen[bytes]]:
     options = {"bootstrap-servers": address, "seconds": given.seconds, "users": given.users}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    process = subprocess.Popen((sys.executable, str(HERE / "clicks.py"), *words))
+    command = (sys.executable, str(HERE / "clicks.py"), *words)
+    process = subprocess.Popen(command, start_new_session=True)
     try:
         yield process
     finally:
@@ -95,24 +105,31 @@ def running_clicks(address: str, given: argparse.Namespace) -> Iterator[subproce
 
 
 def sessions_in(table: Path) -> list[Session]:
-    """The sessions of the table, in the order of their ends. Empty while there is no table."""
+    """The sessions of the table but those of `nobody`, in the order of their ends. Empty while
+    there is no table."""
     try:
         rows = open_store(str(table)).read().to_pylist()
-    except CowstateError:
+    except (NotAStoreError, VersionNotRetainedError):
         return []
-    return sorted((row["end_ms"], row["user"], row["clicks"]) for row in rows)
+    return sorted(
+        (row["end_ms"], row["user"], row["clicks"]) for row in rows if row["user"] != NOBODY
+    )
 
 
 def clicks_in_topic(address: str) -> int:
     """The number of clicks in the topic, without the clicks of `nobody`."""
     consumer = kafka.Consumer({"bootstrap.servers": address, "group.id": "count-of-clicks"})
     partitions = consumer.list_topics(CLICKS).topics[CLICKS].partitions
-    clicks = 0
+    clicks, deadline = 0, time.monotonic() + END_SECONDS
     for partition in partitions:
         first, end = consumer.get_watermark_offsets(kafka.TopicPartition(CLICKS, partition))
         consumer.assign([kafka.TopicPartition(CLICKS, partition, first)])
         while first < end:
+            if time.monotonic() > deadline:
+                sys.exit(f"the broker gave no clicks for {END_SECONDS} s")
             for message in consumer.consume(10_000, 1.0):
+                if message.error() is not None:
+                    sys.exit(f"the clicks cannot be counted: {message.error().str()}")
                 first = message.offset() + 1
                 clicks += message.key() != NOBODY.encode()
     consumer.close()
@@ -126,11 +143,11 @@ def show(sessions: list[Session]) -> None:
 
 
 def follow(job: Job, sender: subprocess.Popen[bytes], table: Path, kills: list[float]) -> None:
-    """Show the sessions while clicks are sent. `kills`: when to kill the job, in seconds from
-    now."""
+    """Show the sessions while clicks are sent. `kills`: when to kill the job, in seconds from now;
+    a kill waits until the job has run a batch."""
     start = time.monotonic()
-    while sender.poll() is None:
-        if kills and time.monotonic() > start + kills[0]:
+    while sender.poll() is None or kills:
+        if kills and time.monotonic() > start + kills[0] and job.has_run_a_batch():
             del kills[0]
             print("\nthe job is killed, and started again", flush=True)
             job.kill()
@@ -174,7 +191,14 @@ def main() -> None:
     sys.exit(checked.returncode)
 
 
+def end(number: int, frame: object) -> None:
+    """Stop all that was started, as after Ctrl-C."""
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGHUP, end)
     try:
         main()
     except KeyboardInterrupt:

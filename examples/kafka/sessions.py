@@ -43,10 +43,11 @@ Click = tuple[int, str]
 
 
 def cut(clicks: Iterable[Click]) -> list[list[Click]]:
-    """Cut the clicks of a user into sessions, in the order of time."""
+    """Cut the clicks of a user into sessions, in the order of time, as `session_window` of Spark
+    does: a click at the end of a session belongs to the session."""
     sessions: list[list[Click]] = []
     for click in sorted(clicks):
-        if sessions and click[0] < sessions[-1][-1][0] + GAP_MS:
+        if sessions and click[0] <= sessions[-1][-1][0] + GAP_MS:
             sessions[-1].append(click)
         else:
             sessions.append([click])
@@ -178,9 +179,10 @@ def main() -> None:
     check_topics(given.bootstrap_servers)
     store = (given.store or given.folder.resolve().as_uri()).rstrip("/")
     spark = start_session(store, given.master)
+    metrics = None
     try:
         if given.metrics_port is not None:
-            spark_state.serve_metrics(spark, given.metrics_port, given.metrics_host)
+            metrics = spark_state.serve_metrics(spark, given.metrics_port, given.metrics_host)
         publish_sessions(spark, given.bootstrap_servers, given.folder)
         write_table(spark, given.bootstrap_servers, given.folder, store)
         print("the job runs; Ctrl-C stops it", flush=True)
@@ -188,6 +190,8 @@ def main() -> None:
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here")
     finally:
+        if metrics is not None:
+            metrics.close()
         for query in spark.streams.active:
             query.stop()
         spark.stop()

@@ -31,7 +31,7 @@ ANSWER_SECONDS = 10
 
 def create_topics(address: str) -> None:
     """Make the topics that are missing."""
-    check_broker(address)
+    topics_of(address)
     topics = [
         NewTopic(CLICKS, num_partitions=PARTITIONS),
         NewTopic(SESSIONS, num_partitions=PARTITIONS, config={"cleanup.policy": "compact"}),
@@ -47,7 +47,8 @@ def create_topics(address: str) -> None:
 
 def check_topics(address: str) -> None:
     """Exit with a message if the broker does not answer, or if a topic is missing."""
-    missing = [topic for topic in (CLICKS, SESSIONS) if topic not in check_broker(address)]
+    there = topics_of(address)
+    missing = [topic for topic in (CLICKS, SESSIONS) if topic not in there]
     if missing:
         sys.exit(
             f"the broker at {address} has no topic {' and no topic '.join(missing)}: "
@@ -55,7 +56,7 @@ def check_topics(address: str) -> None:
         )
 
 
-def check_broker(address: str) -> set[str]:
+def topics_of(address: str) -> set[str]:
     """Return the names of the broker's topics. Exits with a message if the broker does not
     answer."""
     try:

@@ -21,7 +21,8 @@ import org.apache.spark.sql.streaming.StreamingQueryListener._
  * has only the jar.
  *
  * An operator is a source of its own, `cowstate.<query>.<place>-<operator>`, where <query> is the
- * name of the query, or its id, and <place> is the place of the operator in the progress. The gauges
+ * name of the query, or its id if there is no name or a query of another session has the name, and
+ * <place> is the place of the operator in the progress. The gauges
  * are the numbers of the newest progress. They are there from the first progress to the end of the
  * run.
  */
@@ -34,10 +35,10 @@ private[sql] final class StateMetricsSources extends StreamingQueryListener {
 
   override def onQueryProgress(event: QueryProgressEvent): Unit = {
     val progress = event.progress
-    val query = Option(progress.name).getOrElse(progress.id.toString)
+    val query = nameOf(progress.name, progress.id, progress.runId)
     val sources = Option(sourcesOfRuns.get(progress.runId)).getOrElse(Map.empty)
     val newest = progress.stateOperators.zipWithIndex.map { case (operator, number) =>
-      val name = s"cowstate.$query.$number-${operator.operatorName}"
+      val name = s"$query.$number-${operator.operatorName}"
       val numbers = numbersOf(operator)
       sources.get(name).filter(_.numbers.keySet == numbers.keySet) match {
         case Some(source) =>
@@ -48,11 +49,14 @@ private[sql] final class StateMetricsSources extends StreamingQueryListener {
           name -> add(new OperatorSource(name, numbers))
       }
     }.toMap
-    sourcesOfRuns.put(progress.runId, newest)
+    sources.removedAll(newest.keys).values.foreach(remove)
+    sourcesOfRuns.put(progress.runId, newest): Unit
   }
 
-  override def onQueryTerminated(event: QueryTerminatedEvent): Unit =
+  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = {
     Option(sourcesOfRuns.remove(event.runId)).foreach(_.values.foreach(remove))
+    runsOfNames.values.removeIf(_ == event.runId): Unit
+  }
 
   private def add(source: OperatorSource): OperatorSource = {
     SparkEnv.get.metricsSystem.registerSource(source)
@@ -63,13 +67,24 @@ private[sql] final class StateMetricsSources extends StreamingQueryListener {
 }
 
 private[sql] object StateMetricsSources {
+  // These metrics are of a partition and store, and other partitions have them in each batch.
+  private val OfPartitions = "SnapshotLastUploaded"
   private val followed = Collections.synchronizedSet(
     Collections.newSetFromMap(new WeakHashMap[StreamingQueryManager, java.lang.Boolean]))
+
+  // Names of queries are unique in a session only.
+  private val runsOfNames = new ConcurrentHashMap[String, UUID]
 
   /** Show the operators of the session's queries from now on. Safe to call again. */
   def follow(session: SparkSession): Unit = {
     val queries = session.streams
     if (followed.add(queries)) queries.addListener(new StateMetricsSources)
+  }
+
+  /** The name of a query's sources: the name of the query, or its id if the name is taken. */
+  private def nameOf(query: String, id: UUID, run: UUID): String = {
+    val name = s"cowstate.${Option(query).getOrElse(id.toString)}"
+    if (runsOfNames.computeIfAbsent(name, _ => run) == run) name else s"cowstate.$id"
   }
 
   /** The numbers of an operator, by the names that Spark's progress has. */
@@ -83,7 +98,9 @@ private[sql] object StateMetricsSources {
     "allRemovalsTimeMs" -> operator.allRemovalsTimeMs,
     "commitTimeMs" -> operator.commitTimeMs,
     "numStateStoreInstances" -> operator.numStateStoreInstances
-  ) ++ operator.customMetrics.asScala.map { case (name, value) => name -> value.longValue }
+  ) ++ operator.customMetrics.asScala.collect {
+    case (name, value) if !name.startsWith(OfPartitions) => name -> value.longValue
+  }
 
   /** A stateful operator of a query. `numbers`: the numbers of the newest progress. */
   private final class OperatorSource(

@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from spark_state.spark.session.worker_interpreter import stream_of
 from spark_state.spark.session.worker_loading import LoadedInWorkers
 
-_BATCHES = "batches"
+BATCHES = "batches"
 
 
 def first_batch(spark: SparkSession) -> DataFrame:
@@ -48,14 +48,14 @@ class FirstBatchReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerA
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The offset before the first batch."""
-        return {_BATCHES: 0}
+        return {BATCHES: 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Do nothing: the last offset is known."""
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The offset after the first batch."""
-        return {_BATCHES: 1}
+        return {BATCHES: 1}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One partition, for the row."""

@@ -28,6 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators.operator_progress import EpochNumbers, OperatorProgress
+from spark_state.spark.progress.followed_queries import FollowedQueries
 from spark_state.spark.queries.query_runs import run_of
 from spark_state.spark.stored.stored_operators import StoredOperator
 
@@ -92,10 +93,8 @@ class OperatorCollector(Collector):
     for a series for each subtask, without a sum."""
 
     def __init__(self, queries: Callable[[], Sequence[StreamingQuery]], *, subtasks: bool) -> None:
-        self._queries = queries
+        self._followed = FollowedQueries[tuple[str, str], _FollowedOperator](queries, "operators")
         self._subtasks = subtasks
-        self._followed: dict[tuple[str, str], _FollowedOperator] = {}
-        self._lacks_queries = False
         self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Metric]:
@@ -110,34 +109,26 @@ class OperatorCollector(Collector):
 
     def _look(self) -> list[_FollowedOperator]:
         """The operators of the running queries, with their newest epochs counted."""
-        shown, errors = dict[tuple[str, str], _FollowedOperator](), []
-        for query in self._queries():
-            try:
-                shown |= self._operators_of(query)
-            except Exception as error:
-                errors.append(error)
-        if errors and not self._lacks_queries:
-            _log.warning("metrics lack %d of the running queries: %s", len(errors), errors[0])
-        self._lacks_queries = bool(errors)
+        shown = self._followed.look(self._operators_of)
         # The store may have a new epoch if the query has a new progress.
-        in_parallel(self._read, [each for each in shown.values() if each.seen != each.last])
-        # If Spark did not answer for a query, keep the sums of its operators for the next scrape.
-        self._followed = {**self._followed, **shown} if errors else shown
-        return [*shown.values()]
+        in_parallel(self._read, [each for each in shown if each.seen != each.last])
+        return shown
 
-    def _operators_of(self, query: StreamingQuery) -> dict[tuple[str, str], _FollowedOperator]:
+    def _operators_of(
+        self, query: StreamingQuery, followed: Mapping[tuple[str, str], _FollowedOperator]
+    ) -> dict[tuple[str, str], _FollowedOperator]:
         """The operators of a running query, by run and URL of the store; empty before the query's
         first progress."""
         last = query._jsq.lastProgress()
         if last is None:
             return {}
         run_id, moment = str(query.runId), (int(last.batchId()), str(last.timestamp()))
-        followed = {}
+        shown = {}
         for operator in run_of(query).operators:
             key, labels = (run_id, operator.url), (str(query.id), query.name or "", operator.name)
-            before = self._followed.get(key) or _FollowedOperator(run_id, labels, operator, moment)
-            followed[key] = replace(before, operator=operator, last=moment)
-        return followed
+            before = followed.get(key) or _FollowedOperator(run_id, labels, operator, moment)
+            shown[key] = replace(before, operator=operator, last=moment)
+        return shown
 
     def _read(self, followed: _FollowedOperator) -> None:
         try:

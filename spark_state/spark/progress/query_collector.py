@@ -2,8 +2,9 @@
 
 All numbers come from Spark's progress of the queries. So the metrics show queries on the provider,
 on Spark's own providers, and without state. Gauges show the newest batch. Counters are sums over
-the batches of the query's run that Spark still remembers when a scrape looks
-(`spark.sql.streaming.numRecentProgressUpdates`, 100 by default). When a query ends, its series end.
+the batches of the query's run: each scrape adds the batches since the scrape before. If there were
+more batches than Spark remembers (`spark.sql.streaming.numRecentProgressUpdates`, 100 by default),
+the oldest of them are not counted. When a query ends, its series end.
 
 In a session of classic Spark, operators of cowstate are no part of these metrics, because
 OperatorCollector reads their stores. In a session of Spark Connect that is enabled, the client adds
@@ -13,17 +14,19 @@ the operators to the progress, so these metrics have them, too.
 from __future__ import annotations
 
 import json
-import logging
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from spark_state.spark.input.clock import ClockOffset
+from spark_state.spark.input.first_batch_source import BATCHES
+from spark_state.spark.progress.followed_queries import FollowedQueries
 from spark_state.spark.session.connect_sessions import is_connect_query
 
 Progress = Mapping[str, Any]
@@ -53,30 +56,30 @@ _STEP_TIMES = {
 }
 # These custom metrics are not numbers of the operator: a metric for each partition and store.
 _OF_PARTITIONS = "SnapshotLastUploaded"
-
-_log = logging.getLogger(__name__)
+_BATCH_STEP = "addBatch"
+_OWN_OFFSETS = ({each.name for each in fields(ClockOffset)}, {BATCHES})
+"""The fields of the offsets of sources that cowstate adds to a plan."""
 
 
 @dataclass
 class _FollowedQuery:
-    """A run of a query. `labels`: id and name of the query; `seen`: the time of the newest counted
-    progress, as text; `newest`: the progress of the newest batch; `batches`: the number of counted
-    batches; `sums`: sums over these batches, by metric, and by operator or step."""
+    """A run of a query. `labels`: id and name of the query; `newest`: the progress of the newest
+    counted batch; `batches`: the number of counted batches; `sums`: sums over these batches, by
+    metric, and by operator, step or metric of the provider."""
 
     labels: tuple[str, str]
-    seen: str = ""
     newest: Progress | None = None
     batches: int = 0
-    sums: Counter[tuple[str, tuple[str, ...]]] = field(default_factory=Counter)
+    sums: defaultdict[tuple[str, tuple[str, ...]], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
 
 
 class QueryCollector(Collector):
     """Collects the metrics of queries. `queries`: returns the running queries."""
 
     def __init__(self, queries: Callable[[], Sequence[Any]]) -> None:
-        self._queries = queries
-        self._followed: dict[str, _FollowedQuery] = {}
-        self._is_failing = False
+        self._followed = FollowedQueries[str, _FollowedQuery](queries, "batches")
         self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Metric]:
@@ -86,26 +89,7 @@ class QueryCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """The metrics, with the batches since the scrape before."""
         with self._lock:
-            return [*self._metrics(self._look())]
-
-    def _look(self) -> list[_FollowedQuery]:
-        """The running queries, with their newest batches counted."""
-        shown, errors = dict[str, _FollowedQuery](), []
-        for query in self._queries():
-            try:
-                run_id, labels = str(query.runId), (str(query.id), query.name or "")
-                followed = self._followed.get(run_id) or _FollowedQuery(labels)
-                for progress in _progress_after(query, followed.seen):
-                    _count(followed, progress)
-                shown[run_id] = followed
-            except Exception as error:
-                errors.append(error)
-        if errors and not self._is_failing:
-            _log.warning("metrics lack %d of the running queries: %s", len(errors), errors[0])
-        self._is_failing = bool(errors)
-        # If Spark did not answer for a query, keep its sums for the next scrape.
-        self._followed = {**self._followed, **shown} if errors else shown
-        return [each for each in shown.values() if each.newest is not None]
+            return [*self._metrics(self._followed.look(_counted))]
 
     def _metrics(self, queries: Sequence[_FollowedQuery]) -> Iterator[Metric]:
         batch = GaugeMetricFamily("cowstate_query_batch", "The newest batch.", labels=_QUERY)
@@ -116,9 +100,10 @@ class QueryCollector(Collector):
         )
         batches = CounterMetricFamily("cowstate_query_batches", "Batches.", labels=_QUERY)
         for query in queries:
-            assert query.newest is not None
-            batch.add_metric(query.labels, query.newest["batchId"])
             batches.add_metric(query.labels, query.batches)
+            if query.newest is None:
+                continue
+            batch.add_metric(query.labels, query.newest["batchId"])
             at = query.newest.get("eventTime", {}).get("watermark")
             if at is not None:
                 watermark.add_metric(query.labels, datetime.fromisoformat(at).timestamp())
@@ -135,53 +120,81 @@ class QueryCollector(Collector):
         text = "A metric of the state store provider, in the newest batch."
         custom = GaugeMetricFamily("cowstate_state_metric", text, labels=(*_OPERATOR, "metric"))
         for query, operator, document in _operators(queries):
-            for metric, value in document["customMetrics"].items():
-                if not metric.startswith(_OF_PARTITIONS):
-                    custom.add_metric((*query.labels, operator, metric), value)
+            for metric, value in _custom_metrics(document):
+                custom.add_metric((*query.labels, operator, metric), value)
         yield custom
+        text = "A metric of the state store provider, summed over the batches."
+        yield _totals("state_metric_sum", text, (*_OPERATOR, "metric"), queries)
         for name, (_, text) in _COUNTERS.items():
             yield _totals(f"state_{name}", text, _OPERATOR, queries)
         text = "Time of the steps in the stores, of all stores together."
         yield _totals("state_step_seconds", text, (*_OPERATOR, "step"), queries)
 
 
-def _progress_after(query: Any, seen: str) -> list[Progress]:
-    """The progress of a query since the time `seen`, oldest first. Times of a query rise, and have
-    one format, so their texts can be compared."""
-    new: list[Progress] = []
+def _counted(query: Any, followed: Mapping[str, _FollowedQuery]) -> dict[str, _FollowedQuery]:
+    """A query by its run, with its newest batches counted."""
+    run_id, labels = str(query.runId), (str(query.id), query.name or "")
+    counted = followed.get(run_id) or _FollowedQuery(labels)
+    newest = -1 if counted.newest is None else int(counted.newest["batchId"])
+    for progress in _batches_after(query, newest):
+        _count(counted, progress)
+    return {run_id: counted}
+
+
+def _batches_after(query: Any, newest: int) -> list[Progress]:
+    """The progress of each batch after batch `newest`, oldest first. A query that waits for rows
+    has a progress from time to time, too, with the number of the next batch and without the step
+    `addBatch`."""
+    later: list[Progress] = []
     if is_connect_query(query):
         last = query.lastProgress
-        if last is not None and last.timestamp > seen:
-            new = [json.loads(progress.json) for progress in query.recentProgress]
-        return [progress for progress in new if progress["timestamp"] > seen]
-    last = query._jsq.lastProgress()
-    if last is None or last.timestamp() <= seen:
-        return []
-    for progress in reversed(query._jsq.recentProgress()):
-        if progress.timestamp() <= seen:
-            break
-        new.append(json.loads(progress.json()))
-    return new[::-1]
+        if last is not None and last.batchId > newest:
+            later = [json.loads(progress.json) for progress in query.recentProgress]
+    else:
+        for progress in reversed(query._jsq.recentProgress()):
+            if progress.batchId() <= newest:
+                break
+            if progress.durationMs().containsKey(_BATCH_STEP):
+                later.insert(0, json.loads(progress.json()))
+    return [
+        progress
+        for progress in later
+        if progress["batchId"] > newest and _BATCH_STEP in progress["durationMs"]
+    ]
 
 
 def _count(followed: _FollowedQuery, progress: Progress) -> None:
-    """Add the numbers of a batch to the sums. A query without new rows has a progress, too, from
-    time to time, without a batch."""
-    followed.seen = progress["timestamp"]
-    if "addBatch" not in progress["durationMs"]:
-        return
+    """Add the numbers of a batch to the sums."""
     followed.newest = progress
     followed.batches += 1
+    sums = followed.sums
     # The JSON of Spark Connect has no sum over the sources.
-    rows = sum(source["numInputRows"] for source in progress["sources"])
-    followed.sums["query_input_rows", ()] += rows
+    rows = [source["numInputRows"] for source in progress["sources"] if not _is_own(source)]
+    sums["query_input_rows", ()] += sum(rows)
     for step, milliseconds in progress["durationMs"].items():
-        followed.sums["query_step_seconds", (step,)] += milliseconds / 1000
+        sums["query_step_seconds", (step,)] += milliseconds / 1000
     for operator, document in _operators_in(progress):
         for name, (number, _) in _COUNTERS.items():
-            followed.sums[f"state_{name}", (operator,)] += document[number]
+            sums[f"state_{name}", (operator,)] += document[number]
         for step, number in _STEP_TIMES.items():
-            followed.sums["state_step_seconds", (operator, step)] += document[number] / 1000
+            sums["state_step_seconds", (operator, step)] += document[number] / 1000
+        for metric, value in _custom_metrics(document):
+            sums["state_metric_sum", (operator, metric)] += value
+
+
+def _is_own(source: Progress) -> bool:
+    """Return True for a source that cowstate added to the plan: its rows are no input of the
+    query."""
+    offset = source.get("endOffset")
+    return isinstance(offset, dict) and offset.keys() in _OWN_OFFSETS
+
+
+def _custom_metrics(document: Progress) -> Iterator[tuple[str, float]]:
+    """The metrics of the provider in the document of a stateful operator. The JSON of an operator
+    without such metrics has none."""
+    for metric, value in document.get("customMetrics", {}).items():
+        if not metric.startswith(_OF_PARTITIONS):
+            yield metric, value
 
 
 def _operators(
@@ -189,9 +202,9 @@ def _operators(
 ) -> Iterator[tuple[_FollowedQuery, str, Progress]]:
     """Each stateful operator in the newest batch of each query, with its label."""
     for query in queries:
-        assert query.newest is not None
-        for operator, document in _operators_in(query.newest):
-            yield query, operator, document
+        if query.newest is not None:
+            for operator, document in _operators_in(query.newest):
+                yield query, operator, document
 
 
 def _operators_in(progress: Progress) -> Iterator[tuple[str, Progress]]:

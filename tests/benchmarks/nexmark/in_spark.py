@@ -111,7 +111,13 @@ def run_query(spark: SparkSession, task: Task, query: str) -> dict[str, Any]:
     progress = [batch for batch in stream.recentProgress if batch["numInputRows"]]
     batches = [batch["durationMs"]["triggerExecution"] / 1000 for batch in progress]
     checkpoint_mb = sum(path.stat().st_size for path in files) / 2**20
-    return figures | {"batches_s": batches, "checkpoint_mb": checkpoint_mb}
+    operators = [operator for batch in progress for operator in batch["stateOperators"]]
+    changed = sum(each["numRowsUpdated"] + each["numRowsRemoved"] for each in operators)
+    return figures | {
+        "batches_s": batches,
+        "checkpoint_mb": checkpoint_mb,
+        "changed_rows": changed,
+    }
 
 
 def run_checked(spark: SparkSession, task: Task) -> dict[str, Any]:

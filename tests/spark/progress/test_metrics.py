@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 import spark_state
 from spark_state import ConfigurationError, MetricsServer
 from spark_state.spark.stored.stored_operators import StoredOperator
-from tests.spark.input.test_time_modes import TimedStream
+from tests.spark.input.test_time_modes import TimedStream, ours
 from tests.support.applications.provider_application import totals
 from tests.support.applications.streams import Stream, random_rows, totals_of
 from tests.support.provider.planned_queries import ON_COWSTATE
@@ -200,7 +200,11 @@ class TestQueriesOnAProvider:
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
         # Spark tells of a query that waits for rows with the number of the next batch.
-        settings = {**ON_COWSTATE, "spark.sql.streaming.noDataProgressEventInterval": "0"}
+        settings = {
+            **ON_COWSTATE,
+            "spark.sql.streaming.noDataProgressEventInterval": "0",
+            "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        }
         stream = Stream(spark, tmp_path, settings)
         with (
             spark_state.serve_metrics(spark) as server,
@@ -219,6 +223,16 @@ class TestQueriesOnAProvider:
         assert scraped.value("query_batches_total") == 2
         assert scraped.value("query_input_rows_total") == 3
         assert scraped.value("state_updated_rows_total") == 3
+
+    def test_rows_of_the_clock_are_no_input(self, spark: SparkSession, tmp_path: Path) -> None:
+        stream = TimedStream(spark, tmp_path, {"spark.cowstate.parallelism": "2"})
+        output = ours(stream.timed(), "ProcessingTime")
+        with spark_state.serve_metrics(spark) as server, running(stream, "seen", output) as query:
+            fed(stream, query, [("a", 1), ("b", 2)])
+            fed(stream, query, [("a", 3)])
+            assert len(query.lastProgress.sources) == 2
+            scraped = scrape(server)
+        assert scraped.value("query_input_rows_total") == 3
 
     def test_a_watermark_and_late_rows_are_there(self, spark: SparkSession, tmp_path: Path) -> None:
         stream = TimedStream(spark, tmp_path, ON_COWSTATE)

@@ -14,6 +14,8 @@ import re
 import sys
 import time
 import urllib.request
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -80,24 +82,39 @@ def metrics(folder: Path) -> None:
     writer = counts.writeStream.format("noop").outputMode("update").queryName("counts")
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
     query.processAllAvailable()
-    while query.lastProgress is None:  # Spark tells its listeners a little later
-        time.sleep(0.1)
-    for is_running in (True, False):
-        deadline = time.monotonic() + 60
-        while bool(shown := shown_metrics(spark)) != is_running and time.monotonic() < deadline:
-            time.sleep(0.1)
-        print("shown", shown)
-        query.stop()
+    other = spark.newSession()  # where another query may have the same name
+    other_counts = other.readStream.schema("id long").parquet(str(folder / "rows")).distinct()
+    writer = other_counts.writeStream.format("noop").outputMode("append").queryName("counts")
+    same_name = writer.option("checkpointLocation", str(folder / "other")).start()
+    same_name.processAllAvailable()
+    # Spark tells its listeners a little later.
+    await_shown(spark, lambda shown: len(shown) == 2)
+    same_name.stop()
+    print("shown", await_shown(spark, lambda shown: len(shown) == 1))
+    query.stop()
+    print("shown", await_shown(spark, lambda shown: not shown))
     spark.stop()
 
 
-def shown_metrics(spark: SparkSession) -> dict[str, int]:
-    """Some metrics of the query on the Prometheus page of Spark's UI, by name."""
+def await_shown(
+    spark: SparkSession, condition: Callable[[dict[str, dict[str, int]]], bool]
+) -> dict[str, dict[str, int]]:
+    """Wait for a minute until the shown metrics meet a condition. Return the metrics."""
+    deadline = time.monotonic() + 60
+    while not condition(shown := shown_metrics(spark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return shown
+
+
+def shown_metrics(spark: SparkSession) -> dict[str, dict[str, int]]:
+    """Some metrics of stateful operators on the Prometheus page of Spark's UI, by source."""
     with urllib.request.urlopen(f"{spark.sparkContext.uiWebUrl}/metrics/prometheus") as page:
         text = page.read().decode()
     names = "numRowsTotal|numRowsUpdated|cowstateMappedBytes"
-    found = re.findall(rf"_(cowstate_counts_\w+_(?:{names}))_Value\S* (\d+)", text)
-    return {name: int(value) for name, value in found}
+    shown = defaultdict(dict)
+    for source, name, value in re.findall(rf"_(cowstate_\w+)_({names})_Value\S* (\d+)", text):
+        shown[source][name] = int(value)
+    return dict(shown)
 
 
 def plain(_: Path) -> None:

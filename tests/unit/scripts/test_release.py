@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.release import ROOT, Release
-
-FILES = ("setup.cfg", "CITATION.cff", "CHANGELOG.md")
+from scripts import release as script
+from scripts.release import FILES, ROOT, Release
 
 
 def git(clone: Path, *arguments: str) -> str:
@@ -49,8 +48,7 @@ def test_version_and_date_are_written_committed_and_tagged(clone: Path) -> None:
     release.commit()
     today = date.today().isoformat()
     assert re.search(r"^version = 7\.8\.9$", (clone / "setup.cfg").read_text(), re.M)
-    citation = (clone / "CITATION.cff").read_text()
-    assert f"version: 7.8.9\ndate-released: {today}\n" in citation
+    assert re.search(r"^version: 7\.8\.9$", (clone / "CITATION.cff").read_text(), re.M)
     assert f"## [Unreleased]\n\n## [7.8.9] - {today}\n" in (clone / "CHANGELOG.md").read_text()
     assert git(clone, "log", "-1", "--format=%s") == "Release 7.8.9"
     assert git(clone, "describe", "--exact-match") == "v7.8.9"
@@ -90,3 +88,18 @@ def test_a_file_without_a_version_is_named(clone: Path) -> None:
     (clone / "CITATION.cff").write_text("title: cowstate\n")
     with pytest.raises(SystemExit, match=r"CITATION\.cff has no line"):
         Release("1.0.0", clone).write_version()
+
+
+def test_a_release_that_cannot_be_built_leaves_nothing(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Release) -> list[Path]:
+        raise SystemExit("no Java")
+
+    monkeypatch.setattr(Release, "build", fail)
+    with pytest.raises(SystemExit, match="no Java"):
+        script.release("7.8.9", clone)
+    assert (git(clone, "status", "--porcelain"), git(clone, "tag")) == ("", "")
+    monkeypatch.setattr(Release, "build", lambda _: [])
+    script.release("7.8.9", clone)
+    assert git(clone, "tag") == "v7.8.9"

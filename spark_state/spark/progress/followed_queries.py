@@ -1,0 +1,42 @@
+"""What a collector of metrics remembers of the running queries, from one scrape to the next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key")
+Followed = TypeVar("Followed")
+
+_log = logging.getLogger(__name__)
+
+
+class FollowedQueries(Generic[Key, Followed]):
+    """What is remembered, by key. `queries`: returns the running queries; `what`: what the metrics
+    lack if Spark does not answer for a query, for the log."""
+
+    def __init__(self, queries: Callable[[], Sequence[Any]], what: str) -> None:
+        self._queries = queries
+        self._what = what
+        self._followed: dict[Key, Followed] = {}
+        self._is_failing = False
+
+    def look(
+        self, follow: Callable[[Any, Mapping[Key, Followed]], Mapping[Key, Followed]]
+    ) -> list[Followed]:
+        """What is to be remembered of the running queries. `follow`: returns this for a query, from
+        what was remembered before. If `follow` fails for a query, the log has a warning when the
+        failures begin, and what was remembered is kept for the next scrape."""
+        shown, errors = dict[Key, Followed](), []
+        for query in self._queries():
+            try:
+                shown |= follow(query, self._followed)
+            except Exception as error:
+                errors.append(error)
+        if errors and not self._is_failing:
+            count = len(errors)
+            _log.warning("metrics lack %s of %d running queries: %s", self._what, count, errors[0])
+        self._is_failing = bool(errors)
+        self._followed = {**self._followed, **shown} if errors else shown
+        return [*shown.values()]
