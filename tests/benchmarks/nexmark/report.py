@@ -103,7 +103,7 @@ def plot(results: Results, path: Path) -> None:
             axis.bar(starts, heights, width, bottom=1, label=LABELS[engine])
         axis.axhline(1, color="black", linewidth=1)
         axis.set_yscale("log")
-        axis.set_ylim(0.04, 2.5)
+        axis.set_ylim(0.025, 2.5)
         axis.set_yticks(TICKS, map(str, TICKS))
         axis.set_yticks([], minor=True)
         axis.set_xticks(range(len(queries)), queries)
