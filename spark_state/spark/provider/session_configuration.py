@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyspark
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
@@ -31,6 +32,7 @@ from spark_state.spark.provider.driver_class_path import (
     driver_finds_provider,
     launched_with_provider,
 )
+from spark_state.spark.provider.java_check import java_problem
 from spark_state.spark.provider.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from spark_state.spark.provider.spark_transforms import start_transforms_on_rocksdb
@@ -165,8 +167,7 @@ def _launching(
         for key, value in options.items():
             conf.set(key, str(value))
         with driver_interpreter(options), quiet_about_jars():
-            # Launches the JVM, as the session would, unless a JVM is running.
-            SparkContext._ensure_initialized(conf=conf)
+            _launch(conf)
             add_to_driver(SparkContext._gateway, str(_JAR))
             launched = dict(SparkConf().getAll())
             builder.config(
@@ -184,6 +185,18 @@ def _launching(
         return session
 
     return get_or_create
+
+
+def _launch(conf: SparkConf) -> None:
+    """Launch the JVM, as a session would, unless a JVM is running. Raises ConfigurationError if the
+    JVM does not start because of Java."""
+    try:
+        SparkContext._ensure_initialized(conf=conf)
+    except PySparkRuntimeError:
+        problem = java_problem()
+        if problem is None:
+            raise
+        raise ConfigurationError(problem) from None
 
 
 def check_spark_version(version: str) -> None:
