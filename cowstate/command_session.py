@@ -63,7 +63,7 @@ def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
         except (PySparkException, Py4JError) as error:
             raise ConfigurationError(
                 f"Spark does not start with --master {master}: {_reason(error)}. See to --master "
-                "and --conf, and to Java (17 or later, in JAVA_HOME or on the PATH)"
+                "and --conf"
             ) from error
         try:
             jvm: Any = spark._jvm

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -126,10 +127,17 @@ def _wait_until_reachable(process: subprocess.Popen[bytes], address: str, log: P
     sys.exit("\n".join([f"the broker did not start at {address}; its log ends with:", *lines]))
 
 
+def stop(number: int, frame: object) -> None:
+    """End the program, and the broker with it, as after Ctrl-C."""
+    sys.exit(0)
+
+
 def main() -> None:
+    signal.signal(signal.SIGTERM, stop)
     parser = argparse.ArgumentParser(description="Runs a Kafka broker until Ctrl-C.")
-    parser.add_argument("--port", type=int, default=9092)
-    parser.add_argument("--folder", type=Path, default=Path("kafka-sessions/kafka"))
+    parser.add_argument("--port", type=int, default=9092, help="0: a free port")
+    default = Path("kafka-sessions/kafka")
+    parser.add_argument("--folder", type=Path, default=default, help="the broker's files")
     given = parser.parse_args()
     with running_broker(given.folder, given.port) as address, suppress(KeyboardInterrupt):
         print(f"a broker runs at {address}; Ctrl-C stops it", flush=True)

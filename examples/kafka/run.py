@@ -137,6 +137,9 @@ def clicks_in_topic(address: str) -> int:
 
 
 def show(sessions: list[Session]) -> None:
+    if not sessions:
+        print("no session has ended yet", flush=True)
+        return
     print(f"\n{len(sessions):,} sessions, the newest:", flush=True)
     for end_ms, user, clicks in sessions[-SHOWN_SESSIONS:]:
         print(f"    {user} until {datetime.fromtimestamp(end_ms / 1000):%X}: {clicks} clicks")
@@ -145,14 +148,16 @@ def show(sessions: list[Session]) -> None:
 def follow(job: Job, sender: subprocess.Popen[bytes], table: Path, kills: list[float]) -> None:
     """Show the sessions while clicks are sent. `kills`: when to kill the job, in seconds from now;
     a kill waits until the job has run a batch."""
-    start = time.monotonic()
+    start, shown = time.monotonic(), None
     while sender.poll() is None or kills:
         if kills and time.monotonic() > start + kills[0] and job.has_run_a_batch():
             del kills[0]
             print("\nthe job is killed, and started again", flush=True)
             job.kill()
         job.check()
-        show(sessions_in(table))
+        if (sessions := sessions_in(table)) != shown:
+            show(sessions)
+            shown = sessions
         time.sleep(5)
     if sender.returncode:
         sys.exit(f"clicks.py ended with exit code {sender.returncode}, see above")

@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -179,22 +181,29 @@ def main() -> None:
     check_topics(given.bootstrap_servers)
     store = (given.store or given.folder.resolve().as_uri()).rstrip("/")
     spark = start_session(store, given.master)
+    # PySpark's own handler of Ctrl-C would call the JVM in the middle of another call.
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
     metrics = None
     try:
         if given.metrics_port is not None:
             metrics = spark_state.serve_metrics(spark, given.metrics_port, given.metrics_host)
-        publish_sessions(spark, given.bootstrap_servers, given.folder)
-        write_table(spark, given.bootstrap_servers, given.folder, store)
-        print("the job runs; Ctrl-C stops it", flush=True)
-        spark.streams.awaitAnyTermination()
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here")
+        queries = (
+            publish_sessions(spark, given.bootstrap_servers, given.folder),
+            write_table(spark, given.bootstrap_servers, given.folder, store),
+        )
+        print(f"the job runs, the sessions go to {store}/table; Ctrl-C stops it", flush=True)
+        while not ended.wait(1.0):
+            for query in queries:
+                query.awaitTermination(0.1)  # raises the error of a query that has failed
     finally:
         if metrics is not None:
             metrics.close()
         for query in spark.streams.active:
             query.stop()
         spark.stop()
+    print("stopped; the same command goes on from here")
 
 
 if __name__ == "__main__":

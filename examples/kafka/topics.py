@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 try:
     import confluent_kafka as kafka
@@ -20,6 +21,8 @@ try:
 except ImportError:
     sys.exit("the example needs Kafka's client: pip install 'cowstate[kafka]'")
 
+HERE = Path(sys.argv[0]).parent
+"""The directory of the example, as the user has named it."""
 ADDRESS = "localhost:9092"
 CLICKS, SESSIONS = "clicks", "sessions"
 NOBODY = "nobody"
@@ -52,7 +55,7 @@ def check_topics(address: str) -> None:
     if missing:
         sys.exit(
             f"the broker at {address} has no topic {' and no topic '.join(missing)}: "
-            f"python topics.py --bootstrap-servers {address}"
+            f"python {HERE / 'topics.py'} --bootstrap-servers {address}"
         )
 
 
@@ -64,7 +67,7 @@ def topics_of(address: str) -> set[str]:
     except kafka.KafkaException as error:
         sys.exit(
             f"no broker answers at {address} ({error.args[0].str()}): start a broker with "
-            "`python broker.py`, or name another with --bootstrap-servers"
+            f"`python {HERE / 'broker.py'}`, or name another with --bootstrap-servers"
         )
 
 
@@ -77,6 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Makes the topics of the example.")
     parser.add_argument("--bootstrap-servers", default=ADDRESS)
     create_topics(parser.parse_args().bootstrap_servers)
+    print(f"the topics {CLICKS} and {SESSIONS} are there")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -198,7 +199,7 @@ def test_without_a_broker_each_program_says_so_in_a_line(example: Path, program:
     (line,) = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (1, "")
     assert line.startswith(f"no broker answers at {address}")
-    assert "`python broker.py`" in line
+    assert f"`python {example / 'broker.py'}`" in line
 
 
 @pytest.mark.parametrize("program", ["sessions.py", "clicks.py", "check.py"])
@@ -210,7 +211,7 @@ def test_a_missing_topic_is_named_with_the_command_that_makes_it(
     assert (done.returncode, done.stdout) == (1, "")
     assert line == (
         f"the broker at {broker} has no topic clicks and no topic sessions: "
-        f"python topics.py --bootstrap-servers {broker}"
+        f"python {example / 'topics.py'} --bootstrap-servers {broker}"
     )
     assert run(example / "topics.py", "--bootstrap-servers", broker).returncode == 0
     assert run(example / "topics.py", "--bootstrap-servers", broker).returncode == 0
@@ -246,3 +247,26 @@ def test_an_example_replaces_no_directory(
     assert capsys.readouterr().err == (
         f"cowstate: {example} is there already: name a new directory with --to\n"
     )
+
+
+def test_a_broker_and_a_job_end_with_their_programs(example: Path, tmp_path: Path) -> None:
+    port = free_port()
+    options = ("--bootstrap-servers", f"127.0.0.1:{port}")
+    command = (sys.executable, example / "broker.py", "--port", str(port), "--folder", tmp_path)
+    broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert broker.stdout is not None
+    assert f"a broker runs at 127.0.0.1:{port}" in broker.stdout.readline()
+    assert run(example / "topics.py", *options).returncode == 0
+    command = (sys.executable, example / "sessions.py", *options, "--folder", tmp_path / "job")
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert job.stdout is not None
+    assert "the job runs" in job.stdout.readline()
+    job.send_signal(signal.SIGINT)
+    told, errors = job.communicate(timeout=300)
+    assert (job.returncode, told) == (0, "stopped; the same command goes on from here\n")
+    assert "KeyboardInterrupt" not in errors
+    assert "Py4J" not in errors
+    broker.terminate()
+    assert broker.wait(60) == 0
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port))

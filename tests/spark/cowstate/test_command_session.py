@@ -23,7 +23,7 @@ CHECKPOINT_OF_A_QUERY = (
     ("given", "environment", "reason"),
     [
         (("--master", "moon"), {}, "--master moon: [JAVA_GATEWAY_EXITED]"),
-        ((), {"JAVA_HOME": "/nowhere"}, "to Java (17 or later, in JAVA_HOME or on the PATH)"),
+        ((), {"JAVA_HOME": "/nowhere"}, "there is no Java in JAVA_HOME=/nowhere: install Java 17"),
         (
             ("--conf", "spark.sql.shuffle.partitions=many"),
             {},
