@@ -28,6 +28,7 @@ JAVAS = (17, 21)
 INSTALLED = Path("/usr/lib/jvm")
 TESTS = (
     "tests/spark/adoption/test_*.py",
+    "tests/spark/progress/test_metrics.py",
     "tests/spark/provider/test_*.py",
     "tests/spark/queries/test_named_sources.py",
     "tests/spark/rescaling/test_*.py",
