@@ -106,6 +106,14 @@ def test_rows_of_sources_that_cowstate_added_are_no_input(offset: dict[str, Any]
     assert samples["cowstate_query_input_rows_total"] == 10
 
 
+@pytest.mark.parametrize(
+    "offset", ['{"0": 7}', None, 3, {"batches": {"0": 7}}, {"tick": {"0": 1}, "query": {"0": 2}}]
+)
+def test_rows_of_any_other_source_are_input(offset: Any) -> None:
+    samples = scraped(QueryCollector(lambda: [Query([Told(0, end_offset=offset)])]))
+    assert samples["cowstate_query_input_rows_total"] == 10
+
+
 def test_metrics_of_a_provider_are_shown_and_summed() -> None:
     document = {
         "operatorName": "dedupe",
