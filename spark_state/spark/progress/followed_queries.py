@@ -1,4 +1,4 @@
-"""What a collector of metrics remembers of the running queries, from one scrape to the next."""
+"""Keeps a collector's sums for the running queries from one scrape to the next."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _log = logging.getLogger(__name__)
 
 
 class FollowedQueries(Generic[Key, Followed]):
-    """What is remembered, by key. `queries`: returns the running queries; `what`: what the metrics
-    lack if Spark does not answer for a query, for the log."""
+    """The followed queries, or parts of queries, by key. `queries`: returns the running queries;
+    `what`: the metrics that are missing if Spark does not answer for a query, for the log."""
 
     def __init__(self, queries: Callable[[], Sequence[Any]], what: str) -> None:
         self._queries = queries
@@ -25,9 +25,12 @@ class FollowedQueries(Generic[Key, Followed]):
     def look(
         self, follow: Callable[[Any, Mapping[Key, Followed]], Mapping[Key, Followed]]
     ) -> list[Followed]:
-        """What is to be remembered of the running queries. `follow`: returns this for a query, from
-        what was remembered before. If `follow` fails for a query, the log has a warning when the
-        failures begin, and what was remembered is kept for the next scrape."""
+        """Follow the running queries, and return what `follow` returned for them. Forget queries
+        that have ended.
+
+        `follow`: gets a query and the entries of the scrape before, and returns the entries of the
+        query. If `follow` fails for a query, the log has a warning when the failures begin, and the
+        entries are kept for the next scrape."""
         shown, errors = dict[Key, Followed](), []
         for query in self._queries():
             try:
