@@ -22,9 +22,8 @@ import org.apache.spark.sql.streaming.StreamingQueryListener._
  *
  * An operator is a source of its own, `cowstate.<query>.<place>-<operator>`, where <query> is the
  * name of the query, or its id if there is no name or a query of another session has the name, and
- * <place> is the place of the operator in the progress. The gauges
- * are the numbers of the newest progress. They are there from the first progress to the end of the
- * run.
+ * <place> is the place of the operator in the progress. The gauges are the numbers of the newest
+ * progress, and are there from the first progress to the end of the run.
  */
 private[sql] final class StateMetricsSources extends StreamingQueryListener {
   import StateMetricsSources._
@@ -54,8 +53,8 @@ private[sql] final class StateMetricsSources extends StreamingQueryListener {
   }
 
   override def onQueryTerminated(event: QueryTerminatedEvent): Unit = {
+    runsOfNames.values.removeIf(_ == event.runId)
     Option(sourcesOfRuns.remove(event.runId)).foreach(_.values.foreach(remove))
-    runsOfNames.values.removeIf(_ == event.runId): Unit
   }
 
   private def add(source: OperatorSource): OperatorSource = {
@@ -63,7 +62,9 @@ private[sql] final class StateMetricsSources extends StreamingQueryListener {
     source
   }
 
-  private def remove(source: OperatorSource): Unit = SparkEnv.get.metricsSystem.removeSource(source)
+  /** Remove a source. A query may end together with its application, which then has no metrics. */
+  private def remove(source: OperatorSource): Unit =
+    Option(SparkEnv.get).foreach(_.metricsSystem.removeSource(source))
 }
 
 private[sql] object StateMetricsSources {
